@@ -427,8 +427,8 @@ def compare(
             comparison.directory,
             report,
             target,
-            comparison.controls,
-            plain_intervals,
+            controls=comparison.controls,
+            plain_intervals=plain_intervals,
         )
         _name_confounds(comparison.runs, comparison.controls, with_controls=controls)
     raise_failures(comparison.failures, len(comparison.runs))

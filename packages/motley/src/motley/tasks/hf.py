@@ -322,7 +322,9 @@ class PretrainedModel(TaskSource):
         base = (
             _Base(*source)
             if language
-            else _Base(*source, self.head, classes, dataset.names, padding)
+            else _Base(
+                *source, head=self.head, classes=classes, names=dataset.names, padding=padding
+            )
         )
         make = partial(_adapted, base, self.rank, self.alpha, self.targets, self.dropout)
         if language:

@@ -214,7 +214,7 @@ def start_from(
     """
     weights = read(path, only)
     module = construct(task.model, 0)
-    note = check(module, weights, only, strict, str(path))
+    note = check(module, weights, only, strict, source=str(path))
     fitting = {name: weights[name] for name in module.state_dict().keys() & weights.keys()}
     federation = dataclasses.replace(
         task.federation, notes={**task.federation.notes, "initial weights": note}

@@ -255,7 +255,7 @@ def own_task(
     elif not isinstance(loss, str | Mapping):
         if dense:
             loss = DenseLoss(loss, dense, federation.classes is not None)
-        loss = _checked(loss, over, make, federation, transform)
+        loss = _checked(loss, over, make, federation, transform=transform)
     name_of_loss = loss.get("name") if isinstance(loss, Mapping) else loss
     if is_torch_loss or name_of_loss == "cross_entropy":
         _warn_of_probabilities(outputs)
@@ -265,7 +265,17 @@ def own_task(
     if not measures:
         raise ConfigError("got no metric; leave metric out, or name one", "metric")
     headline, metrics = chosen(measures, kind, federation.classes, key="metric")
-    return Task(name, federation, make, loss, headline, transform, layout, metrics, batches=batches)
+    return Task(
+        name,
+        federation,
+        model=make,
+        loss=loss,
+        metric=headline,
+        transform=transform,
+        layout=layout,
+        metrics=metrics,
+        batches=batches,
+    )
 
 
 def _several(tasks: Sequence[Task], holders: Callable[[int], int] | None) -> Task:

@@ -103,7 +103,12 @@ class Synthetic(TaskSource):
             for group in _of_equal_size(block, count * self.dim + beside):
                 rows = slice(starts[group.start], starts[group.stop])
                 own, wanted = self._samples(
-                    rng, clients, group, int(count[group.start]), means, shared
+                    rng,
+                    key=clients,
+                    clients=group,
+                    count=int(count[group.start]),
+                    means=means,
+                    shared=shared,
                 )
                 x[rows] = own.reshape(-1, self.dim)
                 y[rows] = wanted.ravel()

@@ -500,7 +500,9 @@ def read_parts(
             name = client_in_words(0, (files[at][0],))
             gone = column.gone[start:end]
             origin = Origin(str(files[at][1]), numbers=file_rows(read[at]))
-            present, notes = _kept(gone, label, "label", origin, options, name)
+            present, notes = _kept(
+                gone, name=label, role="label", where=origin, options=options, whose=name
+            )
             table = read[at].drop_columns([label])
             remarks = [*remarks_of(table), *(column.remarks if at == tables[0] else ()), *notes]
             table = with_remarks(kept_rows(table, present), remarks)
@@ -552,7 +554,9 @@ def take_columns(
     present = np.ones(len(table), bool)
     remarks: list[str] = []
     if whose is not None and client is not None:
-        present, notes = _kept(whose.gone, client, "client", origin, options)
+        present, notes = _kept(
+            whose.gone, name=client, role="client", where=origin, options=options
+        )
         remarks = [*whose.remarks, *notes]
     target = _row_column(
         table=table,
@@ -563,7 +567,9 @@ def take_columns(
     )
     names = None if whose is None else whose.values
     shown = None if whose is None else _shown(whose)
-    both, notes = _kept(target.gone & present, label, "label", origin, options, shown)
+    both, notes = _kept(
+        target.gone & present, name=label, role="label", where=origin, options=options, whose=shown
+    )
     present &= both
     remarks += [*target.remarks, *notes]
     if not present.any() and len(present):
@@ -590,7 +596,13 @@ def take_column(
     origin = Origin(where, numbers=file_rows(table))
     column = _row_column(table=table, name=name, role=role, options=options, where=origin)
     strict = replace(options, drop_rows=False)
-    _kept(column.gone, name, "client" if role == "client" else "label", origin, strict)
+    _kept(
+        column.gone,
+        name,
+        role="client" if role == "client" else "label",
+        where=origin,
+        options=strict,
+    )
     inputs = with_remarks(table.drop_columns([name]), [*remarks_of(table), *column.remarks])
     inputs = _with_spellings(inputs, column.spelled)
     values = by_value(column.values, column.gone, where) if role == "label" else column.values

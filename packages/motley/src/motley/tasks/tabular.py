@@ -100,9 +100,9 @@ class Tabular(TableOptions, TaskSource):
             self.label,
             self.client,
             self.has_classes,
-            self.options,
-            self.client_groups,
-            self._divided(),
+            options=self.options,
+            client_groups=self.client_groups,
+            test=self._divided(),
         )
         if self.has_classes and dataset.y.dim() > 1:
             raise DataError(

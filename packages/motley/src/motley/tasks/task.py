@@ -484,9 +484,9 @@ class TaskSource(ABC):
         return Task(
             name,
             federation,
-            self.factory(dataset),
-            self.loss,
-            self.metric,
-            self.transform(dataset),
+            model=self.factory(dataset),
+            loss=self.loss,
+            metric=self.metric,
+            transform=self.transform(dataset),
             heads=heads,
         )

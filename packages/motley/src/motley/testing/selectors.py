@@ -140,7 +140,9 @@ class SyntheticFederation:
                 if outcome is None
                 else outcome(t, cohort.ids)
             )
-            self.finish(selector, t, probed, cohort, outcomes.astype(np.int8))
+            self.finish(
+                selector, round=t, probed=probed, cohort=cohort, outcomes=outcomes.astype(np.int8)
+            )
             cohorts.append(cohort)
         return cohorts
 
@@ -473,7 +475,13 @@ def _resume(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
         selector = Selector.from_bytes(selector.to_bytes(), type(rule)) if len(probed) else selector
         cohort = selector.select(stop + 1, federation.ids, federation.m)
         assert_same_cohort(cohort, expected[stop])
-        federation.finish(selector, stop + 1, probed, cohort, _mixed(stop + 1, cohort.ids))
+        federation.finish(
+            selector,
+            round=stop + 1,
+            probed=probed,
+            cohort=cohort,
+            outcomes=_mixed(stop + 1, cohort.ids),
+        )
         for cohort, expected_cohort in zip(
             federation.play(selector, range(stop + 2, 9), _mixed), expected[stop + 1 :], strict=True
         ):
