@@ -113,7 +113,9 @@ def _measured(data: ClientData, key: Key) -> Inspection:
     )
     named = tuple(dataclasses.replace(client, name=data.name(client.client)) for client in outlying)
     findings += duplicate_findings(data, hashes, certain)
-    return Inspection.of(findings, len(data), notes, named, tuple(columns))
+    return Inspection.of(
+        findings, population=len(data), notes=notes, outlying=named, columns=tuple(columns)
+    )
 
 
 def _sampled(data: ClientData, sample: Sample, key: Key) -> tuple[list[Finding], tuple[str, ...]]:

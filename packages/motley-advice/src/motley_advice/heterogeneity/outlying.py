@@ -499,7 +499,7 @@ def _of_columns(
     """Return a client with columns in other units or with an offset, once for each kind."""
     kinds: dict[str, dict[str, str]] = {}
     for j in np.flatnonzero((columns.place | columns.spread)[client]).tolist():
-        kind, sentence = _column(seen, client, j, bool(columns.spread[client, j]), key)
+        kind, sentence = _column(seen, client, j, spread=bool(columns.spread[client, j]), key=key)
         if kind:
             kinds.setdefault(kind, {})[seen.names[j]] = sentence
     remedies = {
@@ -560,7 +560,9 @@ def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tup
         both_signs = min((values[~own] > 0).mean(), (values[~own] < 0).mean()) > _BOTH_SIGNS
         sizes = np.abs(values) if both_signs else values
         called = "median size" if both_signs else "median"
-        here, there, medians = _medians(seen, sizes, own, np.nan, times, called)
+        here, there, medians = _medians(
+            seen, values=sizes, own=own, apart=np.nan, times=times, called=called
+        )
         factor = here / there if here * there > 0 else times
         return "units", f"{name} {_short(factor)} times the others' ({medians})"
     _, _, medians = _medians(seen, values, own, float(np.median(mine - like)))

@@ -457,7 +457,7 @@ def _methods(
             )
         space = parse_space(text, f"--over {key}")
         for label in chosen:
-            _check_space(label, bases, changes, key, space, alone=bool(colon))
+            _check_space(label, bases, changes, key, space=space, alone=bool(colon))
             spaces[label][key] = space
     empty = [label for label, own in spaces.items() if not own]
     if empty:

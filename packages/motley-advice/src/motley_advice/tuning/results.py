@@ -256,7 +256,7 @@ def _picture(result: TuningResult, place: int) -> Picture:
             axes = figure.add_subplot(rows, columns, at + 1)
             for i, method in enumerate(result.methods):
                 if key in method.plan.spaces:
-                    _draw(axes, method, i, key, place, bool(objective.unit))
+                    _draw(axes, method, number=i, key=key, place=place, cost=bool(objective.unit))
             axes.set(xlabel=key, ylabel=title)
         return to_svg(
             figure,

@@ -144,9 +144,9 @@ def tune(
         "allow_other_numerics": allow_other_numerics,
     }
     if on_ray is None:
-        return _run(plan, folder, options, jobs, say)
+        return _run(plan, folder, options, jobs, say=say)
     with required_extension("runner", "ray", "on_ray").connected(on_ray, plan.bases):
-        return _run(plan, folder, options, jobs, say)
+        return _run(plan, folder, options, jobs, say=say)
 
 
 def _run(
