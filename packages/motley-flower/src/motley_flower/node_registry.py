@@ -482,7 +482,7 @@ class NodeRegistry:
             number = owner.id
         elif (deaf or declares) and self.lacks is not None:
             number = NOBODY
-        enrolment = read_enrolment(metrics, self.key, self.wanted, self.max_examples, number)
+        enrolment = read_enrolment(metrics, self.key, self.wanted, self.max_examples, number=number)
         self.bits_up += 0 if content is None else content_bits(content)
         return dataclasses.replace(enrolment, declares=declares)
 

@@ -192,7 +192,7 @@ class ClientRegistry:
         answers: dict[int, T] = {}
         while sent:
             replies = self.transport.wait(list(sent), until_s)
-            answers |= self._read(ledger, sent, replies, read, kind, step)
+            answers |= self._read(ledger, sent, replies, read, kind=kind, step=step)
             if not replies:
                 break
         for order in sent.values():
@@ -277,7 +277,12 @@ class ClientRegistry:
                 list(self._asked), self.transport.now_s if until_s is None else until_s
             )
             enrolments = self._read(
-                ledger, self._asked, replies, self.codec.read_enrolment, "enrol", step
+                ledger,
+                sent=self._asked,
+                replies=replies,
+                read=self.codec.read_enrolment,
+                kind="enrol",
+                step=step,
             )
             for client, (examples, signals) in enrolments.items():
                 self.unsure.discard(client)

@@ -278,11 +278,11 @@ class DeployedBackend(ClientBackend[DeployedClients]):
                 client: self.codec.probe(
                     clients.registry.run,
                     client,
-                    state.draw_index,
-                    accepted.get(client, -1),
-                    learning,
-                    self._model(state, download, widths[client]),
-                    widths[client],
+                    round=state.draw_index,
+                    accepted=accepted.get(client, -1),
+                    wanted=learning,
+                    model=self._model(state, download, widths[client]),
+                    width=widths[client],
                 )
                 for client in ids.tolist()
             }
@@ -416,8 +416,8 @@ class DeployedBackend(ClientBackend[DeployedClients]):
                     clients.registry.run,
                     dispatch,
                     last_accepted,
-                    self._model(state, order.download, dispatch.width),
-                    secure.get(client, b""),
+                    model=self._model(state, order.download, dispatch.width),
+                    secure=secure.get(client, b""),
                 ).seal()
                 dispatch.bits_down = 8 * len(sealed[client])
         messages = (
@@ -506,7 +506,9 @@ class DeployedBackend(ClientBackend[DeployedClients]):
             bits = np.array([dispatch.bits_up])
             paper = np.array([dispatch.paper_bits])
             ids = np.array([dispatch.client])
-            self.channel.receive(state.ledger, ids, bits, paper, state.version + 1, "late")
+            self.channel.receive(
+                state.ledger, ids, bits, paper, step=state.version + 1, kind="late"
+            )
             _LOG.info(
                 "client %d answered dispatch %d of round %d too late",
                 dispatch.client,

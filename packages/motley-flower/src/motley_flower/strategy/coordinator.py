@@ -390,7 +390,7 @@ class SelectionCoordinator:
         for node, client in current.clients.items():
             reply = checked.get(client, CheckedReply())
             sent = current.sent.get(node, SentMessage(node))
-            self._report(current, client, reply, sent, model)
+            self._report(current, client, reply, sent, model=model)
         return self._usable(current, checked)
 
     def with_tied_form(self) -> list[Any] | None:

@@ -388,11 +388,15 @@ def _arrays_of(
     left = largest
     for name in like if like is not None else record:
         if like is None:
-            arrays[name] = array_of(record[name], str(name), None, None, left)
+            arrays[name] = array_of(
+                record[name], name=str(name), shape=None, dtype=None, largest=left
+            )
         else:
             shape = tuple(like[name].shape)
             dtype = str(like[name].dtype)
-            arrays[name] = array_of(record[name], str(name), shape, dtype, math.prod(shape) * 8)
+            arrays[name] = array_of(
+                record[name], name=str(name), shape=shape, dtype=dtype, largest=math.prod(shape) * 8
+            )
         left -= arrays[name].nbytes
     return arrays
 
