@@ -51,7 +51,7 @@ def own_sentences(reproduction: Reproduction) -> Iterator[str]:
                 if own:
                     yield (
                         f"{exhibit.name}, {cell.name}, {measure.title}: "
-                        f"{_sentence(reproduction, exhibit, cell, measure, own)}."
+                        f"{_sentence(reproduction, exhibit, cell, measure, own=own)}."
                     )
 
 

@@ -278,7 +278,7 @@ def _cell_tables(
         for m in shown
         for cell in cells
     }
-    tables = [_table(exhibit, shown, cells, table_cells, note, methods)]
+    tables = [_table(exhibit, shown, cells, table_cells, note=note, methods=methods)]
     if apart and any(published.values()):
         note = f"Published, of other data than here ({_spread_words(reproduction.recipe)})."
         theirs = [cell for cell in cells if any(cell in by for by in published.values())]
@@ -288,7 +288,16 @@ def _cell_tables(
             for m in printed_measures
             for cell in theirs
         }
-        tables.append(_table(exhibit, printed_measures, theirs, printed, note, methods))
+        tables.append(
+            _table(
+                exhibit,
+                shown=printed_measures,
+                cells=theirs,
+                table_cells=printed,
+                note=note,
+                methods=methods,
+            )
+        )
     return tables
 
 

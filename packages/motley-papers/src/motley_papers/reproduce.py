@@ -311,7 +311,7 @@ def reproduce(
     chosen = _with_values(recipe.choose(exhibits), only or {})
     settings = list(overrides)
     directory = out or Path("runs") / recipe.name / scale
-    wanted = plan(recipe, chosen, size, seeds, only, settings)
+    wanted = plan(recipe, exhibits=chosen, scale=size, seeds=seeds, only=only, overrides=settings)
     ids: dict[int, str] = {}
     points: dict[str, Point] = {}
     for (exhibit, cell, _), experiment in wanted.items():
@@ -345,7 +345,16 @@ def reproduce(
         else []
     )
     reproduction, beside = (
-        _gather(recipe, size, these, directory, seeds or (), settings, kept_in, ids)
+        _gather(
+            recipe,
+            size,
+            chosen=these,
+            directory=directory,
+            seeds=seeds or (),
+            settings=settings,
+            kept_in=kept_in,
+            ids=ids,
+        )
         for these in (chosen, _claimed(recipe, chosen))
     )
     return replace(
@@ -422,11 +431,11 @@ def _gather(
         }
         shown |= plan(
             recipe,
-            [exhibit],
-            size,
-            sorted({*seeds, *recipe.seeds(exhibit, size), *there}),
-            None,
-            settings,
+            exhibits=[exhibit],
+            scale=size,
+            seeds=sorted({*seeds, *recipe.seeds(exhibit, size), *there}),
+            only=None,
+            overrides=settings,
         )
     names = {key: _id(experiment, ids) for key, experiment in shown.items()}
     stored = _earlier(recipe=recipe, scale=size, chosen=chosen, rows=rows, names=names)

@@ -168,7 +168,9 @@ def until_decided(
             f"seed {best.seed} for {best.words}: {best.contrast.interval.n} pairs so far, "
             f"{_duration(best.seed_s)} a seed"
         )
-        reproduction, failures = _run(reproduction, best, data, progress, on_ray, jobs)
+        reproduction, failures = _run(
+            reproduction, comparison=best, data=data, progress=progress, on_ray=on_ray, jobs=jobs
+        )
         failed += failures
 
 
