@@ -98,12 +98,12 @@ def stand_in(keys: Mapping[str, Any], data: Path | None = None, clear: bool = Fa
     population = ready.config.setting.task.federation.pool
     return StandIn(
         plan,
-        experiment.part("selector"),
-        experiment.defence,
-        population,
-        ready.config.cohort,
-        rounds,
-        clear,
+        rule=experiment.part("selector"),
+        defence=experiment.defence,
+        population=population,
+        cohort=ready.config.cohort,
+        rounds=rounds,
+        clear=clear,
     )
 
 
@@ -138,9 +138,9 @@ def own_runs(
         rule,
         experiment.defence,
         population,
-        own.config.cohort,
-        rounds,
-        clear,
+        cohort=own.config.cohort,
+        rounds=rounds,
+        clear=clear,
         ready=own,
         canary=chosen,
         wrong=wrong,
@@ -214,7 +214,7 @@ def audit(
     worlds = (
         stand_in(keys, data, clear)
         if quadratic
-        else own_runs(keys, data, clear, canary, wrong, stretched)
+        else own_runs(keys, data, clear, canary, wrong=wrong, stretched=stretched)
     )
     first = seed * 2**32
     each_s = _trial_s(worlds, first)

@@ -56,7 +56,7 @@ def with_privacy(
     law: Kind = "discrete" if by_clients else "gaussian"
     updates = Release(law, options.noise_multiplier or 1.0, max_rounds)
     if options.cohorts == "hidden":
-        updates = _hidden(experiment, options, selector.rule, updates, config)
+        updates = _hidden(experiment, options, selector.rule, updates, config=config)
     needs = selector.rule.needs()
     caps = {
         name: max_signals if name in {*needs.probed, *needs.reported} else 1

@@ -178,7 +178,7 @@ class PrivateRounds(PrivateStage):
         }
         sent = np.isin(reports.outcome, [int(outcome) for outcome in _SENT])
         noisy = {
-            name: self._noisy(state, reports.ids, name, value, sent)
+            name: self._noisy(state, reports.ids, name, value, sent=sent)
             for name, value in signals.items()
             if name in self.plan.options.signal_noise
         }
