@@ -54,11 +54,10 @@ def said(reports: Reports) -> tuple[When, dict[str, Floats]]:
     server_made = TOPICS["gradients"] if when == "reported" else ()
     values = {}
     for name in (name for names in TOPICS.values() for name in names if name not in server_made):
-        value = (
-            getattr(reports, name)
-            if name in COLUMNS and name not in reports.signals
-            else reports.signals.get(name)
-        )
+        if name in COLUMNS and name not in reports.signals:
+            value = getattr(reports, name)
+        else:
+            value = reports.signals.get(name)
         if (
             value is not None
             and len(value)
