@@ -446,11 +446,10 @@ def validate(
     mean, *each = range(len(figures["scope"]))
     clients = figures["client"][each]
     positions = view.positions(view.test.values)
-    weight = (
-        view.test.sizes
-        if positions is None
-        else np.bincount(view.test.owner, positions, minlength=len(view))
-    )
+    if positions is None:
+        weight = view.test.sizes
+    else:
+        weight = np.bincount(view.test.owner, positions, minlength=len(view))
     pooled = {
         name: np.average(figures[name][each], weights=weight[clients])
         for name in ("loss", "accuracy")

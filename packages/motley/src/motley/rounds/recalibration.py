@@ -170,11 +170,10 @@ def collected(
     if options is not None:
         drawn = np.argsort(key.fold("clients").uniform(clients)[:, 0], kind="stable")
         clients = np.sort(clients[drawn[: options.clients]])
-    limit = (
-        Recalibrate(int(setting.work.batches(seen).sum()) + 1, len(seen))
-        if options is None
-        else options
-    )
+    if options is None:
+        limit = Recalibrate(int(setting.work.batches(seen).sum()) + 1, len(seen))
+    else:
+        limit = options
     return recalibrated(
         config=config,
         engine=engine,

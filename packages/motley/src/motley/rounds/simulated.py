@@ -74,11 +74,10 @@ def simulation(
     ----------
     client_states: the store of what clients keep; None: RAM. The others as of
     :class:`~motley.rounds.loop.RoundLoop`."""
-    states = (
-        ClientStates(initial_client_state(config, model), first_states(config))
-        if client_states is None
-        else client_states
-    )
+    if client_states is None:
+        states = ClientStates(initial_client_state(config, model), first_states(config))
+    else:
+        states = client_states
 
     def backend(
         pipeline: UploadPipeline, watch: Stopwatch, private: PrivateStage | None
@@ -377,11 +376,9 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         """See :meth:`Holding.bits_down`, of clients that are sent the newest model now."""
         rule = self.setting.algorithm.local
         if rule.values_down(download, None) is None:
-            return (
-                full_bits
-                if holding is None
-                else holding.bits_down(ids, state.draw_index, full_bits)
-            )
+            if holding is None:
+                return full_bits
+            return holding.bits_down(ids, state.draw_index, full_bits)
         states = self.pipeline.algorithm_states(state, ids.tolist())
         values = [rule.values_down(download, states[k]) or 0 for k in ids.tolist()]
         return np.where(full_bits > 0, VALUE_BITS * np.array(values, np.int64), 0)
@@ -421,11 +418,9 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         """Return the clients that hold the newest model already, because a probe sent it to them in
         this round."""
         probed = self.config.probed(state.selector)
-        return (
-            state.under_way.candidates
-            if any(SIGNALS[name].kind != "system" for name in probed)
-            else np.zeros(0, np.int64)
-        )
+        if any(SIGNALS[name].kind != "system" for name in probed):
+            return state.under_way.candidates
+        return np.zeros(0, np.int64)
 
     def wait(self, state: State, until_s: float) -> None:
         """Advance the virtual clock."""

@@ -228,11 +228,9 @@ class UploadPipeline(Stage):
         return {} if states.first is None else kept_of(states)(clients)
 
     def _compression_state(self, state: RunState[Any], client: int) -> Tensors:
-        return (
-            split_state(state.clients.client_states.of([client]).get(client))[1]
-            if self._keeps_state
-            else {}
-        )
+        if self._keeps_state:
+            return split_state(state.clients.client_states.of([client]).get(client))[1]
+        return {}
 
     def begin(self, clients: Ids, theta: Floats, weight: Floats) -> None:
         """Take in that uploads of one model version come: of these clients, with these shares and

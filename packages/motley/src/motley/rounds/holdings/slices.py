@@ -94,11 +94,10 @@ class HeldSlices(Holding):
         """Return the width that each client can hold in a round, or is given if it is chosen."""
         held = np.ones(len(ids))
         for capacity in self._chain:
-            cost = (
-                self.round_s(ids, round, capacity.levels)
-                if capacity.measure == "round"
-                else self._cost(capacity.measure, capacity.levels)
-            )
+            if capacity.measure != "round":
+                cost = self._cost(capacity.measure, capacity.levels)
+            else:
+                cost = self.round_s(ids, round, capacity.levels)
             step_s = self._step_s(ids, round)
             held = np.minimum(held, capacity.widths(self._key, ids, max(round, 1), step_s, cost))
         if self._chosen:
@@ -116,11 +115,10 @@ class HeldSlices(Holding):
         those on the whole model, and the bits of a message one way, without headers."""
         levels = list(levels)
         # a product of stacks stays where it is, and nobody sends it
-        merged = (
-            sum(entry.size for entry in merged_of(self.setting.task.layout))
-            if self.slicing.merges
-            else 0
-        )
+        if self.slicing.merges:
+            merged = sum(entry.size for entry in merged_of(self.setting.task.layout))
+        else:
+            merged = 0
         sizes = [self.sizes.parts(level) for level in levels]
         bits = [_bits(x, buffers - merged, counters) for x, buffers, counters in sizes]
         shares = [self._share(level) for level in levels]
