@@ -243,11 +243,10 @@ class AdaSample(SelectionRule[AdaSampleState]):
             measured = _put_measured(clients, probed.ids, probed.signal("grad_norm"), estimate)
             return self._solved(replace(state, clients=measured))
         if len(accepted) and (state.phase != "solved" or self.refresh):
-            norm = (
-                accepted.signal("max_grad_norm")
-                if state.phase == "uniform" or self.refresh
-                else np.full(len(accepted), np.nan)
-            )
+            if state.phase == "uniform" or self.refresh:
+                norm = accepted.signal("max_grad_norm")
+            else:
+                norm = np.full(len(accepted), np.nan)
             clients = _put_measured(clients, accepted.ids, norm, measured_s(accepted), average=True)
         state = replace(state, clients=clients)
         if len(reports.of(Outcome.ENROLLED)):  # not the end of a round
@@ -263,11 +262,10 @@ class AdaSample(SelectionRule[AdaSampleState]):
         loss = np.clip(accepted.signal("arrival_loss"), 0.0, LARGEST)
         measured = accepted.ids[~np.isnan(loss)]
         if len(measured):
-            weight = (
-                shares(state.clients, measured)
-                if state.phase == "uniform"
-                else np.ones(len(measured))
-            )
+            if state.phase == "uniform":
+                weight = shares(state.clients, measured)
+            else:
+                weight = np.ones(len(measured))
             weight = weight if weight.any() else np.ones(len(measured))
             losses = np.append(losses, np.average(loss[~np.isnan(loss)], weights=weight))
         elif len(losses):

@@ -145,11 +145,9 @@ class FedCS(SelectionRule[FedCSState]):
     @override
     def candidates(self, state: FedCSState, context: SelectionContext) -> Ids:
         wanted = math.ceil(self.share * len(context.available) - 1e-9)
-        return (
-            context.available
-            if self.share == 1
-            else context.rng.choice(context.available, wanted, replace=False)
-        )
+        if self.share == 1:
+            return context.available
+        return context.rng.choice(context.available, wanted, replace=False)
 
     @override
     def select(self, state: FedCSState, context: SelectionContext) -> Cohort:

@@ -425,11 +425,10 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         best = np.full(int(group.max()) + 1, -np.inf)
         np.maximum.at(best, group, value)
         behind = value - best[group]
-        weight = (
-            np.exp(self.beta * behind)
-            if math.isfinite(self.beta)
-            else (rounded(value) == rounded(best)[group]).astype(np.float64)
-        )
+        if math.isfinite(self.beta):
+            weight = np.exp(self.beta * behind)
+        else:
+            weight = (rounded(value) == rounded(best)[group]).astype(np.float64)
         return np.asarray(weight / np.bincount(group, weight)[group])
 
     @override
@@ -448,12 +447,12 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
                 draw = np.log(p) - np.log(context.rng.standard_exponential(len(p)))
             order = np.lexsort((draw, group))
             at = order[np.flatnonzero(np.diff(group[order], append=context.m))]
-        total_variance = (
-            self._divisor(state.rounds)
-            * float(state.clients.get("variance", state.clients.ids).sum())
-            if state.lost
-            else 1.0
-        )
+        if state.lost:
+            total_variance = self._divisor(state.rounds) * float(
+                state.clients.get("variance", state.clients.ids).sum()
+            )
+        else:
+            total_variance = 1.0
         notes = {
             "max_probability": float(p.max()),
             "cv_probability": float(p.std() / p.mean()),
@@ -491,11 +490,10 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
                 "round"
             )
         state = _join(state, accepted)
-        leader = (
-            self._leaders(state, accepted, len(sent))
-            if draw > self.warm_up
-            else np.arange(len(state.clients))
-        )
+        if draw > self.warm_up:
+            leader = self._leaders(state, accepted, len(sent))
+        else:
+            leader = np.arange(len(state.clients))
         learns = self.step == "mean" or draw > self.warm_up
         state = self._learn(state, accepted, models, leader, learns=learns)
         if draw < self.warm_up:
@@ -623,11 +621,10 @@ def _join(state: FedCvrBoltState, ids: Ids) -> FedCvrBoltState:
     known, without a history."""
     clients = state.clients.grow(ids)
     width = len(state.initial)
-    fresh = (
-        np.isnan(clients.columns["theta"][:, 0])
-        if "theta" in clients.columns
-        else np.ones(len(clients), bool)
-    )
+    if "theta" in clients.columns:
+        fresh = np.isnan(clients.columns["theta"][:, 0])
+    else:
+        fresh = np.ones(len(clients), bool)
     if not width or not fresh.any():
         return state if clients is state.clients else replace(state, clients=clients)
     start = np.broadcast_to(state.initial, (int(fresh.sum()), width))

@@ -211,11 +211,10 @@ def allocate(sizes: Ints, spread: Floats, m: int) -> Ints:
     makes them sum to m (Neyman's own where nothing is clipped), rounded by largest remainder, the
     first of several; remainders are compared to nine decimal places.
     """
-    weight = (
-        sizes * np.maximum(spread, _LAST_RESORT * spread.max())
-        if spread.max() > 0
-        else sizes.astype(np.float64)
-    )
+    if spread.max() > 0:
+        weight = sizes * np.maximum(spread, _LAST_RESORT * spread.max())
+    else:
+        weight = sizes.astype(np.float64)
     weight /= weight.max()
     least = 1.0 if np.count_nonzero(sizes) <= m else 0.0
     low = np.minimum(least, sizes)

@@ -438,11 +438,9 @@ class Oort(SelectionRule[OortState]):
         at = len(scores) - 1 - min(n_xpt, len(scores) - 1)
         least = rounded(self.cutoff * np.partition(scores, at)[at])
         pool = np.flatnonzero(rounded(scores) >= least)
-        return (
-            pool
-            if len(pool) > self.widen * n_xpt
-            else top_m(scores, self.widen * n_xpt + 1, rng, self.ties)
-        )
+        if len(pool) > self.widen * n_xpt:
+            return pool
+        return top_m(scores, self.widen * n_xpt + 1, rng, self.ties)
 
     def draw_unexplored(
         self,
