@@ -104,11 +104,9 @@ class BernoulliAvailability(Availability):
     @override
     def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:
         slot = _slot(self.slot_s, round_index, time_s)
-        chance = (
-            self.p
-            if self.low is None
-            else self.low + (self.p - self.low) * key.fold("share").uniform(ids)[:, 0]
-        )
+        chance: float | Floats = self.p
+        if self.low is not None:
+            chance = self.low + (self.p - self.low) * key.fold("share").uniform(ids)[:, 0]
         return np.asarray(key.fold("slot", slot).uniform(ids)[:, 0] < chance)
 
     @override

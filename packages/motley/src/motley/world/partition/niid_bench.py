@@ -179,11 +179,10 @@ class NiidBench(Partition):
             owner = _shared_by_holders(rng, labels, held)
         else:
             shuffled = rng.permutation(len(labels))
-            sizes = (
-                even_sizes(len(labels), population)
-                if self.kind == "iid"
-                else _unequal_sizes(rng, len(labels), population, self.alpha)
-            )
+            if self.kind == "iid":
+                sizes = even_sizes(len(labels), population)
+            else:
+                sizes = _unequal_sizes(rng, len(labels), population, self.alpha)
             owner = _owner_of_shuffled(shuffled, sizes)
         return Partitioned(by_owner(owner, population))
 
