@@ -153,13 +153,16 @@ def admit(setting: Setting, engine_name: str, synthetic: bool = False) -> Admiss
         )
     if not trial.mixes:
         setting = dataclasses.replace(setting, mixes=False)
-        notes["evaluation"] = (
-            "outputs of this model depend on who else is in the batch: each client is evaluated by "
-            "itself, on all its samples at once"
-            if setting.evaluation_batch is None
-            else "outputs of this model depend on who else is in the batch: each client is "
-            f"evaluated by itself, {setting.evaluation_batch} samples at a time"
-        )
+        if setting.evaluation_batch is None:
+            notes["evaluation"] = (
+                "outputs of this model depend on who else is in the batch: each client is "
+                "evaluated by itself, on all its samples at once"
+            )
+        else:
+            notes["evaluation"] = (
+                "outputs of this model depend on who else is in the batch: each client is "
+                f"evaluated by itself, {setting.evaluation_batch} samples at a time"
+            )
     if by_name:
         reason = None if kind.refuses(setting) else trial.difference(engine_name)
         if reason is not None:

@@ -334,15 +334,14 @@ class Distributed(Engine, Generic[Shared]):
         for at in filter(len, np.split(np.arange(len(clients)), cuts)):
             ids = clients[at]
             view = None if data_view is None else data_view[at]
-            states = (
-                {
+            if client_states:
+                states = {
                     client: client_states[client]
                     for client in ids.tolist()
                     if client in client_states
                 }
-                if client_states
-                else {}
-            )
+            else:
+                states = {}
             arguments = {
                 "clients": ids,
                 "client_states": states,

@@ -360,11 +360,10 @@ class Setting:
             if slicing.merges and not merged_of(self.task.layout):
                 merged = partial(merging, self.task.model)
                 object.__setattr__(self, "task", self.task.with_model(merged))
-            layout = (
-                ranked(self.task.layout)
-                if slicing.ranks
-                else cuttable(self.task.layout, construct(self.task.model, 0))
-            )
+            if slicing.ranks:
+                layout = ranked(self.task.layout)
+            else:
+                layout = cuttable(self.task.layout, construct(self.task.model, 0))
             object.__setattr__(self, "task", dataclasses.replace(self.task, layout=layout))
         unlike = self.task.architectures
         local = self.algorithm.local

@@ -236,11 +236,12 @@ class LocalEngine(Engine):
                 measured = self._measured(
                     clients, download, states, probed, _NO_KEY, data_view=view, slices=slices
                 )
-            signals = (
-                {job.client: self._pre_training(measured, i) for i, job in enumerate(window_jobs)}
-                if needed
-                else {}
-            )
+            if needed:
+                signals = {
+                    job.client: self._pre_training(measured, i) for i, job in enumerate(window_jobs)
+                }
+            else:
+                signals = {}
             inputs = JobInputs(download, states, signals)
             for i, trained in enumerate(self._train(window_jobs, inputs, want)):
                 before_training = {

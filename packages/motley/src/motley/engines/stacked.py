@@ -333,11 +333,10 @@ class StackedLinear(Executor):
             h = h.to(kind)
             hs.append(h)
             weight = factors[layer.weight]
-            h = (
-                torch.bmm(weight, h)
-                if layer.bias is None
-                else torch.baddbmm(factors[layer.bias], weight, h)
-            )
+            if layer.bias is None:
+                h = torch.bmm(weight, h)
+            else:
+                h = torch.baddbmm(factors[layer.bias], weight, h)
             h = h.relu_() if layer.relu else h
         return [*hs, h]
 

@@ -259,11 +259,10 @@ class TrainedModule:
         gathered = len(self.blocks) < len(self._used)
         used = self.blocks if gathered else list(compress(self.blocks, self._used))
         solver.correct(used, proximal)
-        rows = (
-            [self.blocks[0].g[:, entry.slice] for entry in self._moving]
-            if gathered
-            else [block.g for block in self.blocks]
-        )
+        if gathered:
+            rows = [self.blocks[0].g[:, entry.slice] for entry in self._moving]
+        else:
+            rows = [block.g for block in self.blocks]
         gradients = [
             (p, g.view(p.shape) if uses else None)
             for p, g, uses in zip(self._chosen, rows, self._used, strict=True)

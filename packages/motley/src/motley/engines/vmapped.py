@@ -171,11 +171,10 @@ class Vmapped(Executor):
             p = step.active
             inputs = chunk.inputs(step)
             inputs = inputs.view(p, step.width, *inputs.shape[1:])
-            share = (
-                chunk.weight.new_full((p, step.width), 1.0 / step.width)
-                if step.weight is None
-                else step.weight
-            )
+            if step.weight is None:
+                share = chunk.weight.new_full((p, step.width), 1.0 / step.width)
+            else:
+                share = step.weight
             now = {name: w[:p] for name, w in own.items()}
             gradient, (_, outputs) = self.gradients(now, inputs, step.targets, share, step.extra)
             chunk.record_outputs(step, outputs)
