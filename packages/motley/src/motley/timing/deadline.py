@@ -140,11 +140,10 @@ class Deadline(Synchrony):
         last = deadline if uncertain else float(in_flight.arrives_s.max())
         if not len(coming):
             last = max(last, view.idle_until_s(self.idle_s))
-        enough = (
-            float(in_flight.arrives_s[order[view.cohort - 1]])
-            if len(order) >= view.cohort
-            else last
-        )
+        if len(order) >= view.cohort:
+            enough = float(in_flight.arrives_s[order[view.cohort - 1]])
+        else:
+            enough = last
         end = min(enough, last, deadline)
         if end > view.now_s:
             return Wait(end)
