@@ -611,11 +611,9 @@ class Besides:
         """Return an interval in words; a dash without one, as where all seeds differ by the
         same."""
         has_interval = interval.n and isfinite(interval.low)
-        return (
-            f"{self._signed(interval.low)} to {self._signed(interval.high)}"
-            if has_interval
-            else "–"
-        )
+        if has_interval:
+            return f"{self._signed(interval.low)} to {self._signed(interval.high)}"
+        return "–"
 
     def _signed(self, value: float) -> str:
         if not isfinite(value):

@@ -122,11 +122,8 @@ class LiveFolder:
 
 def _lazy(folder: Path) -> Run:
     meta = read_record(folder / "run.json")
-    marks = (
-        unpack_marks(meta["tables"])
-        if meta.get("finished") and "tables" in meta
-        else read_journal(folder)
-    )
+    finished = meta.get("finished") and "tables" in meta
+    marks = unpack_marks(meta["tables"]) if finished else read_journal(folder)
     return load(folder) if marks is None else Run(folder, meta, LargeTables(folder, marks, {}))
 
 
@@ -154,11 +151,10 @@ def _progress(folder: Path, run: Run | None, label: str) -> RunProgress:
     seconds = np.asarray(run.column("timings", "wall_s"), float)
     seconds = seconds[np.isfinite(seconds)]
     spent = {name: _last(run, name) for name in ("time_s", "total_bits")}
-    left = (
-        nan
-        if planned is None or not len(seconds)
-        else max(planned - rounds, 0) * float(seconds[-RECENT:].mean())
-    )
+    if planned is None or not len(seconds):
+        left = nan
+    else:
+        left = max(planned - rounds, 0) * float(seconds[-RECENT:].mean())
     state: State = "going on" if rounds else "preparing"
     if run.finished:
         state = "finished"

@@ -416,11 +416,11 @@ def gini(counts: ArrayLike) -> float:
     if not len(x):
         return float("nan")
     total = x.sum()
-    return (
-        float(2 * np.sum(np.arange(1, len(x) + 1) * x) / (len(x) * total) - (len(x) + 1) / len(x))
-        if total
-        else 0.0
-    )
+    if total:
+        return float(
+            2 * np.sum(np.arange(1, len(x) + 1) * x) / (len(x) * total) - (len(x) + 1) / len(x)
+        )
+    return 0.0
 
 
 @dataclass(frozen=True)

@@ -261,11 +261,10 @@ def _dots(
 ) -> Picture:
     """Draw many methods as rows: stable with its whisker, beside peak and final; final in its place
     where a run has no stable."""
-    kind: End = (
-        "stable"
-        if np.isfinite([e.stable for run_ends in ends for e in run_ends]).all()
-        else "final"
-    )
+    if np.isfinite([e.stable for run_ends in ends for e in run_ends]).all():
+        kind: End = "stable"
+    else:
+        kind = "final"
     with styled():
         names = [in_lines(label, 36) for label in groups]
         figure = new_figure(8.4, 0.9 + (0.09 + 0.13 * lines_of(names)) * len(groups))
