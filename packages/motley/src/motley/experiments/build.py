@@ -351,11 +351,9 @@ def _algorithm(experiment: Experiment, task: Task) -> Algorithm:
     algorithm = method.replace(
         aggregator=experiment.part("aggregator"), server=experiment.part("server")
     )
-    return (
-        algorithm
-        if experiment.loss is None or algorithm.loss.within() is loss
-        else algorithm.replace(loss=loss)
-    )
+    if experiment.loss is None or algorithm.loss.within() is loss:
+        return algorithm
+    return algorithm.replace(loss=loss)
 
 
 def _evaluation_schedule(experiment: Experiment, algorithm: Algorithm) -> EvaluationSchedule:

@@ -286,11 +286,10 @@ def server_context_of(setting: Setting, name: str) -> ServerContext | None:
     needs = server.needs
     if not needs:
         return None
-    held = (
-        None
-        if data.server is None
-        else (_inputs(setting, data.server[0]), _targets(setting, data.server[1]))
-    )
+    if data.server is None:
+        held = None
+    else:
+        held = (_inputs(setting, data.server[0]), _targets(setting, data.server[1]))
     public = None if data.public is None else _inputs(setting, data.public)
     if public is None and held is not None and "public" in needs:
         rows = (
@@ -307,11 +306,10 @@ def server_context_of(setting: Setting, name: str) -> ServerContext | None:
     }
     for need in sorted(needs):
         if not available[need]:
-            missing = (
-                ("algorithm", f"and {NO_CLASSES[data.targets]}", "one class per sample")
-                if need == "classes"
-                else _MISSING[need]
-            )
+            if need == "classes":
+                missing = ("algorithm", f"and {NO_CLASSES[data.targets]}", "one class per sample")
+            else:
+                missing = _MISSING[need]
             key, remedy, lacking = missing
             raise ConfigError(f"{name!r} needs {lacking}, {remedy}", key)
     return ServerContext(

@@ -201,11 +201,10 @@ def _chosen(experiment: Experiment, names: Sequence[str] | None) -> list[dict[st
     grid_names = [name for name in grids if isinstance(name, str)]
     for name in names or ():
         if name not in grid_names:
-            hint = (
-                f"expected one of: {', '.join(grid_names)}"
-                if grid_names
-                else 'none has a name; write name = "..." in a [[grid]]'
-            )
+            if grid_names:
+                hint = f"expected one of: {', '.join(grid_names)}"
+            else:
+                hint = 'none has a name; write name = "..." in a [[grid]]'
             raise ConfigError(
                 f"there is no grid {name!r}{suggest(name, grid_names)}; {hint}", "grid"
             )
@@ -590,11 +589,10 @@ def _cannot_run(refused: Mapping[str, str], number: int) -> ConfigError:
     if len(same) == 1 and len(refused) == number:
         return ConfigError(next(iter(same)))
     reasons = "; ".join(f"{_some(labels)}: {text}" for text, labels in same.items())
-    mend = (
-        ""
-        if len(refused) == number
-        else "; mend them, or go on without with --skip-refused (skip_refused=True)"
-    )
+    if len(refused) == number:
+        mend = ""
+    else:
+        mend = "; mend them, or go on without with --skip-refused (skip_refused=True)"
     return ConfigError(
         f"{len(refused)} of {number} variants cannot run, so no run was begun: {reasons}{mend}"
     )
@@ -663,11 +661,10 @@ class _Cost:
             return
         timed = [wall_s(folder) for folder, there in zip(self.folders, done, strict=True) if there]
         self._timed = bool(timed)
-        estimate = (
-            self._estimate(sum(timed) / len(timed))
-            if timed
-            else "how long they take is said after the first run"
-        )
+        if timed:
+            estimate = self._estimate(sum(timed) / len(timed))
+        else:
+            estimate = "how long they take is said after the first run"
         self._say(
             f"controls: {self._controls} runs beside {self._others} of the comparison "
             f"({'; '.join(names)}); {estimate}"
