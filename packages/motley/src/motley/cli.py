@@ -568,11 +568,10 @@ def list_(
     from motley.core.strict_json import finite
     from motley.experiments import registry
 
-    rows = (
-        _listing(kind)
-        if kind
-        else [{"name": name} for name in (*registry.KINDS, "preset", "recipe")]
-    )
+    if kind:
+        rows = _listing(kind)
+    else:
+        rows = [{"name": name} for name in (*registry.KINDS, "preset", "recipe")]
     typer.echo(
         json.dumps([finite(row) for row in rows], indent=1, allow_nan=False)
         if as_json

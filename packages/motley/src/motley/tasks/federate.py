@@ -497,11 +497,10 @@ def _shares(
 ) -> dict[str, float]:
     """Return the shares that samples were divided by; none for the test where the data brought
     samples for it."""
-    brought = (
-        dataset.test.any()
-        if split.test == "global"
-        else _has_own_test(dataset, rows, owner, population) or dataset.divided is not None
-    )
+    if split.test == "global":
+        brought = bool(dataset.test.any())
+    else:
+        brought = _has_own_test(dataset, rows, owner, population) or dataset.divided is not None
     return {
         "validation": split.validation,
         **({} if brought else {"test_fraction": split.test_fraction}),

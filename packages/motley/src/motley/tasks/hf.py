@@ -311,21 +311,19 @@ class PretrainedModel(TaskSource):
                 "task.window",
             )
         # two runs of one process may read a folder that changed between them
-        source = (
-            (str(Path(self.base).expanduser()), files_digest(self.base))
-            if isinstance(self.base, str)
-            else (json.dumps(dict(self.base), sort_keys=True), "")
-        )
+        if isinstance(self.base, str):
+            source = (str(Path(self.base).expanduser()), files_digest(self.base))
+        else:
+            source = (json.dumps(dict(self.base), sort_keys=True), "")
         classes = dataset.classes or 0
         language = self.head == "language"
         padding = 0 if language else _padding(config, self._tokenizer())
-        base = (
-            _Base(*source)
-            if language
-            else _Base(
+        if language:
+            base = _Base(*source)
+        else:
+            base = _Base(
                 *source, head=self.head, classes=classes, names=dataset.names, padding=padding
             )
-        )
         make = partial(_adapted, base, self.rank, self.alpha, self.targets, self.dropout)
         if language:
             _check_causal(make, dataset, config)

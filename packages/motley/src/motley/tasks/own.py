@@ -573,12 +573,13 @@ def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: i
         or out.shape[-1] < least
     ):
         shape = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        why = (
-            " (a class per position, [n, T]; labels 0 or 1 [n, C] need multilabel=True; of one-hot "
-            "labels give y.argmax(1))"
-            if len(want) > 1
-            else ""
-        )
+        if len(want) > 1:
+            why = (
+                " (a class per position, [n, T]; labels 0 or 1 [n, C] need multilabel=True; of "
+                "one-hot labels give y.argmax(1))"
+            )
+        else:
+            why = ""
         raise ModelError(
             f"the {kind} gives {shape} for a batch of {len(batch)}; expected {expected}{why}"
         )

@@ -469,16 +469,15 @@ def _joined(
     groups: dict[str, list[int]] = {}
     for at in here:
         groups.setdefault(trimmed(names[at]).casefold(), []).append(at)
-    padded = (
-        []
-        if options.trim
-        else [
+    if options.trim:
+        padded = []
+    else:
+        padded = [
             {column.written[at] for at in group}
             for group in groups.values()
             if len({column.written[at] == trimmed(column.written[at]) for at in group}) > 1
             or len({_blanks(column.written[at]) for at in group}) > 1
         ]
-    )
     spelled = [
         {column.written[at] for at in group}
         for group in groups.values()

@@ -113,10 +113,10 @@ def read_table(
         x, y, names = builtin_table(data, classes)
         where = f"scikit-learn's {data}"
         table = arrow_table(x, names)
-        inputs, ids = (
-            (table, None)
-            if client is None
-            else take_columns(
+        if client is None:
+            inputs, ids = (table, None)
+        else:
+            inputs, ids = take_columns(
                 table=table.append_column(label, [y]),
                 label=label,
                 client=client,
@@ -124,7 +124,6 @@ def read_table(
                 options=options,
                 classes=classes,
             )[::2]
-        )
         ids = cut(ids, client_groups, where)
         column = client if client_groups is None else None
         inputs, times = times_of(inputs, test, len(y), where)
@@ -244,11 +243,10 @@ def make_dataset(
     table = _table_of(x, options, where)
     preparation: Preparation | None = None
     reading = None if table is None else table.reading
-    measured = (
-        {}
-        if table is None and options.scale not in ("standard", "federated")
-        else _measured(table, options)
-    )
+    if table is None and options.scale not in ("standard", "federated"):
+        measured = {}
+    else:
+        measured = _measured(table, options)
     if table is not None and not table.measured and options.scale == "fixed":
         preparation = fixed_preparation(table)
         rows = preparation.inputs(table)
@@ -546,11 +544,10 @@ def take_columns(
     check_names(table, row_columns, where)
     refuse_footer(table, where, options.rename, options.form.comments)
     origin = Origin(where, numbers=file_rows(table))
-    whose = (
-        None
-        if client is None
-        else _row_column(table=table, name=client, role="client", options=options, where=origin)
-    )
+    if client is None:
+        whose = None
+    else:
+        whose = _row_column(table=table, name=client, role="client", options=options, where=origin)
     present = np.ones(len(table), bool)
     remarks: list[str] = []
     if whose is not None and client is not None:

@@ -110,11 +110,9 @@ class Tabular(TableOptions, TaskSource):
             )
         if self.data not in BUILTIN or self.classes is not None:
             dataset = with_classes(dataset, self.classes, self.data)
-        return (
-            dataset
-            if dataset.table is not None
-            else dataclasses.replace(dataset, x=dataset.x.float())
-        )
+        if dataset.table is not None:
+            return dataset
+        return dataclasses.replace(dataset, x=dataset.x.float())
 
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:

@@ -135,11 +135,10 @@ class SyntheticFederation:
             ids = self.ids if available is None else available(t)
             probed = self.probe(selector, t, ids)
             cohort = selector.select(t, ids, self.m)
-            outcomes = (
-                np.full(len(cohort.ids), Outcome.ACCEPTED)
-                if outcome is None
-                else outcome(t, cohort.ids)
-            )
+            if outcome is None:
+                outcomes = np.full(len(cohort.ids), Outcome.ACCEPTED)
+            else:
+                outcomes = outcome(t, cohort.ids)
             self.finish(
                 selector, round=t, probed=probed, cohort=cohort, outcomes=outcomes.astype(np.int8)
             )

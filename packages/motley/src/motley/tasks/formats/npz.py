@@ -96,11 +96,10 @@ def _dictionary(packed: zipfile.ZipFile) -> dict[str, NDArray[Any]] | None:
     """
     with packed.open("data.npy") as file:
         version = np.lib.format.read_magic(file)
-        header = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
+        if version == (1, 0):
+            header = np.lib.format.read_array_header_1_0
+        else:
+            header = np.lib.format.read_array_header_2_0
         shape, _, dtype = header(file)
         if dtype.kind != "O" or shape:
             return None
