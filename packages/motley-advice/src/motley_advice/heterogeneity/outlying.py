@@ -230,25 +230,22 @@ def _columns(data: ClientData, key: Key) -> _SeenRows | None:
         return None
     at = _drawn(data, chosen, min(ROWS, NUMBERS // min(width, _TABLE)), key)
     raw = data.read(data.rows.values[at])
-    x = (
-        raw.reshape(len(raw), -1).astype(np.float64)
-        if plain
-        else cheap_features(raw, key).astype(np.float64)
-    )
+    if plain:
+        x = raw.reshape(len(raw), -1).astype(np.float64)
+    else:
+        x = cheap_features(raw, key).astype(np.float64)
     rows = Rows(
         owner=data.rows.owner[at], y=data.labels[at], x=x, clients=len(data), classes=data.classes
     )
     by_name = plain and len(data.columns.names) == x.shape[1]
-    names = (
-        data.columns.names
-        if by_name
-        else tuple(f"column {j}" if plain else _INPUTS for j in range(x.shape[1]))
-    )
-    shift, scale = (
-        (data.columns.shift, data.columns.scale)
-        if by_name
-        else (np.zeros(x.shape[1]), np.ones(x.shape[1]))
-    )
+    if by_name:
+        names = data.columns.names
+    else:
+        names = tuple(f"column {j}" if plain else _INPUTS for j in range(x.shape[1]))
+    if by_name:
+        shift, scale = (data.columns.shift, data.columns.scale)
+    else:
+        shift, scale = (np.zeros(x.shape[1]), np.ones(x.shape[1]))
     classes = tuple(map(data.class_name, range(data.classes))) if data.targets == "classes" else ()
     return _SeenRows(rows=rows, names=names, shift=shift, scale=scale, classes=classes)
 
@@ -265,11 +262,10 @@ def _drawn(data: ClientData, clients: Ids, budget: int, key: Key) -> Ints:
     for k in clients.tolist():
         first = int(data.rows.offsets[k])
         size = int(data.rows.sizes[k])
-        chosen = (
-            key.fold("outlying rows", k).numpy().choice(size, each, replace=False)
-            if size > each
-            else np.arange(size)
-        )
+        if size > each:
+            chosen = key.fold("outlying rows", k).numpy().choice(size, each, replace=False)
+        else:
+            chosen = np.arange(size)
         drawn.append(first + np.sort(chosen))
     return np.concatenate(drawn)
 
@@ -534,11 +530,9 @@ def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tup
     """
     name = seen.names[j]
     if name == _INPUTS:
-        return (
-            ("units", "the inputs spread otherwise")
-            if spread
-            else ("offset", "the inputs lie elsewhere")
-        )
+        if spread:
+            return ("units", "the inputs spread otherwise")
+        return ("offset", "the inputs lie elsewhere")
     values = seen.raw(j, seen.rows.x[:, j])
     own = seen.rows.owner == client
     elsewhere = {

@@ -95,12 +95,13 @@ def results_table(result: TuningResult) -> Table:
         for i, method in enumerate(result.methods)
     ]
     seeds = ", ".join(map(str, result.plan.test_seeds))
-    note = (
-        f"Validation: of the trial that was chosen. Test: seeds {seeds}, which tuning never saw. "
-        f"{intervals_in_words(result.comparisons)}".strip()
-        if tested
-        else ""
-    )
+    if tested:
+        note = (
+            f"Validation: of the trial that was chosen. Test: seeds {seeds}, which tuning never "
+            f"saw. {intervals_in_words(result.comparisons)}".strip()
+        )
+    else:
+        note = ""
     return Table([*heads, "run-equivalents"], rows, note)
 
 
