@@ -511,11 +511,10 @@ class NodeRegistry:
         classes = self._classes.decide(list(sizes.values()), self.awaited)
         for node in [node for node, size in sizes.items() if size != classes]:
             del nodes[node]
-            expected = (
-                f"{classes}, as most say"
-                if classes
-                else f"others to say so, too, or with_selector(..., classes={sizes[node]})"
-            )
+            if classes:
+                expected = f"{classes}, as most say"
+            else:
+                expected = f"others to say so, too, or with_selector(..., classes={sizes[node]})"
             self.places.note(
                 node,
                 "refused" if classes else "waits",

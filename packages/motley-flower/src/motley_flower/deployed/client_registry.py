@@ -324,11 +324,10 @@ class ClientRegistry:
         listed = self.transport.transport.examples
         capped = set(np.flatnonzero(self.examples > caps).tolist())
         for client in sorted(capped - self._capped):
-            why = (
-                "as the file of clients has it"
-                if client in listed
-                else f"{self.limits.sample_cap:g} times the median"
-            )
+            if client in listed:
+                why = "as the file of clients has it"
+            else:
+                why = f"{self.limits.sample_cap:g} times the median"
             sentence = f"its {self.examples[client]} samples count as {caps[client]:.0f}, {why}"
             _LOG.warning("client %d: %s", client, sentence)
             self.incidents.note(client, "capped", sentence)
@@ -359,11 +358,10 @@ class ClientRegistry:
                 break
             self.transport.wait([], min(until_s, self.transport.now_s + self.limits.look_s))
         if not self.met.any():
-            refusal = (
-                f"all {len(self.met)} clients refuse"
-                if hopeless
-                else f"no client came within {self.limits.start_s:g} s"
-            )
+            if hopeless:
+                refusal = f"all {len(self.met)} clients refuse"
+            else:
+                refusal = f"no client came within {self.limits.start_s:g} s"
             silent = self.transport.transport.refusal
             why = self._refusal or (f" ({silent})" if silent else "")
             raise ConfigError(

@@ -120,11 +120,10 @@ class ClientRuntime:
                 f"secure_aggregation=SecureOptions(clip={noise.clip:g})",
                 "privacy.noise_by",
             )
-        self.sums = (
-            None
-            if plan is None or noise is None
-            else NoisySums(noise, plan.max_rounds, folder, self.agreed)
-        )
+        if plan is None or noise is None:
+            self.sums = None
+        else:
+            self.sums = NoisySums(noise, plan.max_rounds, folder, self.agreed)
 
     def answer(self, client: int, message: object) -> bytes:
         """Return the answer to an order for this client.

@@ -351,11 +351,10 @@ def deployment(
         clients = DeployedClients(registry, ClientStates(initial_client_state(config, model)))
         plan = plan_of(config)
         noise = None if plan is None else plan.client_noise
-        sums = (
-            None
-            if options is None
-            else _sums(options, register, clients=registry, codec=codec, parts=parts, noise=noise)
-        )
+        if options is None:
+            sums = None
+        else:
+            sums = _sums(options, register, clients=registry, codec=codec, parts=parts, noise=noise)
         deployed = DeployedBackend(
             config=config,
             pipeline=pipeline,
