@@ -328,11 +328,10 @@ def _heat(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
             low = float(np.nanmin(shared))
             high = float(np.nanmax(shared))
             most = float(np.nanmax(np.abs(grid))) if np.isfinite(grid).any() else 1.0
-            scale = (
-                {"cmap": "RdBu", "vmin": -most, "vmax": most}
-                if difference
-                else {"cmap": "cividis", "vmin": low, "vmax": high}
-            )
+            if difference:
+                scale = {"cmap": "RdBu", "vmin": -most, "vmax": most}
+            else:
+                scale = {"cmap": "cividis", "vmin": low, "vmax": high}
             image = axes.imshow(grid, aspect="auto", origin="lower", **scale)
             axes.set_xticks(range(len(columns)), columns)
             axes.set_yticks(range(len(rows)), rows)

@@ -84,11 +84,10 @@ def counted_words(judged: Sequence[Judged]) -> list[Block]:
         ]
         sentences += [f"{_TESTED_AT[kind]} {words_of(tested)}"] if tested else []
     ours = [judgement.verdict for judgement in judged if not judgement.claim.source]
-    texts = (
-        [f"The paper's own claims, after Holm's correction: {'; '.join(sentences)}."]
-        if sentences
-        else []
-    )
+    if sentences:
+        texts = [f"The paper's own claims, after Holm's correction: {'; '.join(sentences)}."]
+    else:
+        texts = []
     texts += [f"Claims of ours, corrected apart: {words_of(ours)}."] if ours else []
     sizes = [judgement.size for judgement in judged if judgement.claim.source and judgement.size]
     if sizes:
