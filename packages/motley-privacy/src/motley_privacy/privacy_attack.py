@@ -211,11 +211,11 @@ def audit(
     hour of them.
     """
     check_trials(trials)
-    worlds = (
-        stand_in(keys, data, clear)
-        if quadratic
-        else own_runs(keys, data, clear, canary, wrong=wrong, stretched=stretched)
-    )
+    worlds: StandIn | CanaryRuns
+    if quadratic:
+        worlds = stand_in(keys, data, clear)
+    else:
+        worlds = own_runs(keys, data, clear, canary, wrong=wrong, stretched=stretched)
     first = seed * 2**32
     each_s = _trial_s(worlds, first)
     count = trials or next((n for n in _USUAL if n * each_s <= _USUAL_S), _FEWEST)
@@ -339,13 +339,16 @@ def _sentences(worlds: AuditedWorlds, attack: Attack) -> tuple[str, ...]:
             f"{plan.bound.epsilon:.4g}"
         )
     above = not worlds.clear and attack.epsilon > plan.bound.epsilon
-    verdict = (
-        "The attack found more than the bound: the bound is wrong, or the trials are a rare "
-        "exception (1 in 20); please report it."
-        if above
-        else "A low eps_hat proves nothing: another attack, or more trials, may find more. Only "
-        "the bound is a promise."
-    )
+    if above:
+        verdict = (
+            "The attack found more than the bound: the bound is wrong, or the trials are a rare "
+            "exception (1 in 20); please report it."
+        )
+    else:
+        verdict = (
+            "A low eps_hat proves nothing: another attack, or more trials, may find more. Only "
+            "the bound is a promise."
+        )
     return (
         worlds.described(),
         f"Bound on epsilon: {claim} (delta {plan.options.delta:g}, adjacency "

@@ -72,11 +72,10 @@ def with_privacy(
     total = bound(releases, *claim)
     draw = selector.rule.known_draw(config.cohort, population)
     coins = draw is not None and draw.scheme == "poisson"
-    divisor = (
-        draw.rate * population
-        if draw and coins
-        else float(config.synchrony.max_uploads(config.cohort))
-    )
+    if draw and coins:
+        divisor = draw.rate * population
+    else:
+        divisor = float(config.synchrony.max_uploads(config.cohort))
     count, update = _adaptive(options, z, divisor)
     update *= _correlation(options, z, config)
     _check_exact(max(population, config.synchrony.max_uploads(config.cohort)), update)

@@ -204,11 +204,9 @@ class PrivateRounds(PrivateStage):
         how = self.plan.options.signal_noise[name]
         count = state.signals[name]
         if self.local:
-            return (
-                value + how.scale * noise(self.source, ids, how.noise)
-                if how.noise == "gumbel"
-                else value
-            )
+            if how.noise == "gumbel":
+                return value + how.scale * noise(self.source, ids, how.noise)
+            return value
         sends = sent & (count[ids] < self.plan.signal_cap(name))
         # grows with every call, so that no noise comes twice
         source = self.source.fold("signal", name, int(count.sum()))
