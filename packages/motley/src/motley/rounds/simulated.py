@@ -341,6 +341,12 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         allocated = allocation.bits, allocation.paper_bits
         bits_up, paper_bits = self._bits_up(state, ids, allocated, holding)
         loads = LinkLoads(bits_down, down, bits_up, up)
+        measured = None
+        if clients.speeds is not None:
+            measured = (
+                clients.speeds.seconds[ids],
+                bits_up / self._measured_bits(state, ids, bits_up),
+            )
         lines = planner.timelines(
             cohort=cohort,
             loads=loads,
@@ -349,9 +355,7 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
             round=state.draw_index,
             now_s=state.clients.now_s,
             extra_steps=allocation.extra_steps,
-            measured=None
-            if clients.speeds is None
-            else (clients.speeds.seconds[ids], bits_up / self._measured_bits(state, ids, bits_up)),
+            measured=measured,
         )
         factor = self.world.failures.upload_factor(self._key("fail"), ids, state.draw_index)
         counted_s = planner.paper_s(lines, allocation.extra_steps, paper_bits, up, state.draw_index)
