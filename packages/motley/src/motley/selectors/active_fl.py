@@ -232,9 +232,9 @@ def _largest(value: Floats, count: int, rng: np.random.Generator, ties: Ties) ->
     inside = value > edge
     tied = np.flatnonzero(value == edge)
     wanted = count - int(np.count_nonzero(inside))
-    inside[
-        tied[:wanted]
-        if ties == "lowest_id"
-        else rng.choice(tied, wanted, replace=False, shuffle=False)
-    ] = True
+    if ties == "lowest_id":
+        taken = tied[:wanted]
+    else:
+        taken = rng.choice(tied, wanted, replace=False, shuffle=False)
+    inside[taken] = True
     return np.flatnonzero(inside)
