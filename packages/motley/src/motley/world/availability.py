@@ -268,11 +268,9 @@ def _last_switch(
     c = min(switching, 1.0)
     while len(open_):
         gap, kind = stream.fold(turn).uniform(ids[among[open_]], 2).T
-        at[open_] += 1 + (
-            np.floor(np.minimum(np.log(gap) / np.log1p(-c), length)).astype(np.int64)
-            if c < 1
-            else 0
-        )
+        at[open_] += 1
+        if c < 1:
+            at[open_] += np.floor(np.minimum(np.log(gap) / np.log1p(-c), length)).astype(np.int64)
         inside = at[open_] <= last
         open_ = open_[inside]
         kind = kind[inside]
