@@ -253,11 +253,10 @@ class LocalEngine(Engine):
                     with torch_threads(self.inner):
                         curvature = self.client.curvature(window_jobs[i], inputs, trained)
                     trained = dataclasses.replace(trained, curvature=curvature)
-                yield (
-                    dataclasses.replace(trained, signals={**trained.signals, **before_training})
-                    if before_training
-                    else trained
-                )
+                if before_training:
+                    reported = {**trained.signals, **before_training}
+                    trained = dataclasses.replace(trained, signals=reported)
+                yield trained
 
     def _pre_training(self, measured: Mapping[str, Floats], i: int) -> PreTrainingSignals:
         """Return the signals that the local rule needs of the i-th client's received model."""
