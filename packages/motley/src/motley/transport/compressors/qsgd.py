@@ -102,12 +102,11 @@ class QSGD(Quantizer):
                 exact = [torch.linalg.vector_norm(row, dim=-1, dtype=torch.float64) for row in rows]
             else:
                 exact = None
-            scales = _up(
-                torch.stack(exact)
-                if exact
-                else torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64),
-                values.dtype,
-            )
+            if exact:
+                norms = torch.stack(exact)
+            else:
+                norms = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
+            scales = _up(norms, values.dtype)
         return rounded(values, scales, self.levels, group, key=key)
 
 
