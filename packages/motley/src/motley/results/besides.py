@@ -424,11 +424,13 @@ class Besides:
             )
             if first_tuning == second_tuning:
                 continue
-            lines.append(
-                f"{first} was tuned ({first_tuning}), and of {second} no tuning is recorded"
-                if second_tuning == "no"
-                else f"{first} was tuned otherwise ({first_tuning}) than {second} ({second_tuning})"
-            )
+            if second_tuning == "no":
+                line = f"{first} was tuned ({first_tuning}), and of {second} no tuning is recorded"
+            else:
+                line = (
+                    f"{first} was tuned otherwise ({first_tuning}) than {second} ({second_tuning})"
+                )
+            lines.append(line)
         return lines
 
     def _control(self, pair: Pair, aspects: Sequence[Aspect]) -> _View | None:

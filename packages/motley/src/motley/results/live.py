@@ -160,6 +160,10 @@ def _progress(folder: Path, run: Run | None, label: str) -> RunProgress:
         state = "finished"
     elif not going:
         state = "stopped"
+    score = best = nan
+    if len(along.y):
+        score = percent * float(along.y[-1])
+        best = percent * float(along.y.max() if better else along.y.min())
     return RunProgress(
         directory=folder,
         label=label,
@@ -168,8 +172,8 @@ def _progress(folder: Path, run: Run | None, label: str) -> RunProgress:
         rounds=rounds,
         planned=planned,
         metric=metric,
-        score=percent * float(along.y[-1]) if len(along.y) else nan,
-        best=percent * float(along.y.max() if better else along.y.min()) if len(along.y) else nan,
+        score=score,
+        best=best,
         time_s=spent["time_s"],
         megabytes=spent["total_bits"] / 8e6,
         wall_s=float(seconds.sum()) if len(seconds) else nan,
