@@ -212,11 +212,13 @@ def _planned(
     options = experiment.privacy
     private = None if options is None else private_training()
     source = None if private is None else private.noise_source(options, secret)
+    if private is None:
+        selection_seed = streams.key("select").words()[0] >> 1
+    else:
+        selection_seed = private.selection_seed(options, streams, source)
     selector = Selector(
         experiment.part("selector"),
-        streams.key("select").words()[0] >> 1
-        if private is None
-        else private.selection_seed(options, streams, source),
+        selection_seed,
         experiment.stop.rounds,
         experiment.defence,
     )

@@ -415,11 +415,9 @@ class ProgressLog(ProgressDisplay):
             left = self.left()
             ended = sum(math.isfinite(run.pace.ended_s) for run in self._runs)
             if left:
-                self._say(
-                    f"{ended} of {len(self._runs)} runs ended, {left}"
-                    if len(self._runs) > 1
-                    else left
-                )
+                if len(self._runs) > 1:
+                    left = f"{ended} of {len(self._runs)} runs ended, {left}"
+                self._say(left)
 
     def _print(self, number: int, text: str) -> None:
         self._say(f"{self._runs[number].title}, {printable(text)}")

@@ -730,12 +730,13 @@ def _reference(against: str | None, labels: Mapping[Path, str], base: Path, say:
         if remembered and chosen not in there:
             own = " and ".join(sorted({name.partition("/")[0] for name in remembered}))
             held = next(iter(there), "")
-            say(
-                f"compared with {held}, as before in {base}; choose another with --against"
-                if held
-                else f"the reference of {base} is {own}, of which nothing is run now: these runs "
-                f"are compared with {chosen}"
-            )
+            if held:
+                say(f"compared with {held}, as before in {base}; choose another with --against")
+            else:
+                say(
+                    f"the reference of {base} is {own}, of which nothing is run now: these runs "
+                    f"are compared with {chosen}"
+                )
         if remembered or len(methods) < 2:
             return []
     return [folder for folder, label in labels.items() if label == chosen]
