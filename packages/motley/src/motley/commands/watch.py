@@ -177,7 +177,8 @@ def _counts(runs: Sequence[RunProgress]) -> str:
     going = states.count("going on") + states.count("preparing")
     stopped = states.count("stopped")
     words = [f"{states.count('finished')} of {len(runs)} runs finished"]
-    words += [f"{going} go{'es' if going == 1 else ''} on"] if going else []
+    if going:
+        words.append(f"{going} go{'es' if going == 1 else ''} on")
     words += [f"{stopped} stopped"] if stopped else []
     left = max((progress.left_s for progress in runs if isfinite(progress.left_s)), default=0.0)
     return ", ".join(words) + (f"; {in_words(left)} left of those that go on" if left else "")
