@@ -572,11 +572,10 @@ def list_(
         rows = _listing(kind)
     else:
         rows = [{"name": name} for name in (*registry.KINDS, "preset", "recipe")]
-    typer.echo(
-        json.dumps([finite(row) for row in rows], indent=1, allow_nan=False)
-        if as_json
-        else "\n".join(line for row in rows for line in _lines(row))
-    )
+    if as_json:
+        typer.echo(json.dumps([finite(row) for row in rows], indent=1, allow_nan=False))
+    else:
+        typer.echo("\n".join(line for row in rows for line in _lines(row)))
 
 
 def _listing(kind: str) -> list[dict[str, Any]]:

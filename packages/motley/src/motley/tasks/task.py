@@ -400,11 +400,12 @@ class Task(Carded):
             loss = self.loss
         else:
             loss = getattr(self.loss, "__name__", "loss of your own")
+        parameters: int | str = self.layout.size
+        if self.architectures is not None:
+            parameters = ", ".join(str(layout.size) for layout in self.architectures.layouts)
         return {
             "name": self.name,
-            "parameters": self.layout.size
-            if self.architectures is None
-            else ", ".join(str(layout.size) for layout in self.architectures.layouts),
+            "parameters": parameters,
             "loss": loss,
             "metric": self.metric,
             **self.federation.facts(),

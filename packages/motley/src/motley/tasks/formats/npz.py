@@ -106,12 +106,13 @@ def _dictionary(packed: zipfile.ZipFile) -> dict[str, NDArray[Any]] | None:
         held = pickled_arrays.load(file.read()).only_object()
     if not isinstance(held, dict):
         raise ValueError("its array data is no dictionary")
-    return {
-        str(name): value.numbers()
-        if isinstance(value, pickled_arrays.PickledArray)
-        else np.asarray(value)
-        for name, value in held.items()
-    }
+    arrays = {}
+    for name, value in held.items():
+        if isinstance(value, pickled_arrays.PickledArray):
+            arrays[str(name)] = value.numbers()
+        else:
+            arrays[str(name)] = np.asarray(value)
+    return arrays
 
 
 def flagged(data: Mapping[str, NDArray[Any]], where: str) -> dict[str, NDArray[Any]]:
