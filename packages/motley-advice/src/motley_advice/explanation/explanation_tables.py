@@ -61,7 +61,9 @@ def difference_table(plan: ExplanationPlan, spent: Sequence[KeyDifference] = ())
 
 
 def _value(value: Any) -> str:
-    return DASH if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return DASH
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def spent_differences(explanation: Explanation) -> list[KeyDifference]:

@@ -430,11 +430,9 @@ class _Study:
             problem = (
                 f"{failure.point.label}, seed {failure.point.experiment.seed}: {failure.error}"
             )
-            raise (
-                UserError(f"{problem}; the study stops here, and the same command goes on")
-                if isinstance(failure.error, UserError)
-                else failure.error
-            )
+            if isinstance(failure.error, UserError):
+                raise UserError(f"{problem}; the study stops here, and the same command goes on")
+            raise failure.error
         return runs
 
     def _ended(self, run: Run) -> None:
