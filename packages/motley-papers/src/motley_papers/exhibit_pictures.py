@@ -343,6 +343,7 @@ def _heat(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
             axes.grid(visible=False)
             figure.colorbar(image, ax=axes, pad=0.02)
             for y, x in np.ndindex(grid.shape):
+                dark = not difference and grid[y, x] < (low + high) / 2
                 axes.text(
                     x,
                     y,
@@ -350,9 +351,7 @@ def _heat(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
                     ha="center",
                     va="center",
                     fontsize=6.5,
-                    color="#FFFFFF"
-                    if not difference and grid[y, x] < (low + high) / 2
-                    else "#111111",
+                    color="#FFFFFF" if dark else "#111111",
                 )
         about = (
             f"{shown.titles[argument]} over {' and '.join(list(shown.axes)[:2])}: {', '.join(maps)}"

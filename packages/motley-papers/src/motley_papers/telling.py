@@ -180,11 +180,10 @@ def _filled(
         at = numbers(size)
         if at is None:
             return ""
-        values.append(
-            at.claim(argument, recipe.named(argument.exhibit))
-            if isinstance(argument, Claim)
-            else at.cell(*argument)
-        )
+        if isinstance(argument, Claim):
+            values.append(at.claim(argument, recipe.named(argument.exhibit)))
+        else:
+            values.append(at.cell(*argument))
     if None in values:
         return ""
     texts = iter(str(value) for value in values)

@@ -130,11 +130,8 @@ def _title(judged: Judged) -> str:
 def _claim_cells(judged: Judged) -> list[TableCell]:
     words = difference_words(judged)
     words = f"{_title(judged)}: {words}" if words != DASH and judged.measure else words
-    words += (
-        f" (weakest of {len(judged.contrasts)})"
-        if len(judged.contrasts) > 1 and words != DASH
-        else ""
-    )
+    if len(judged.contrasts) > 1 and words != DASH:
+        words += f" (weakest of {len(judged.contrasts)})"
     printed = "printed" if len(judged.contrasts) == 1 else "least printed"
     words += " (looks)" if any(contrast.looks for contrast in judged.contrasts) else ""
     return [
