@@ -38,14 +38,19 @@ class RunProgress:
 
     Parameters
     ----------
-    directory: of the run. label: the method, as reports call it; the folder's name while nothing is
-        known of the run. seed: None while nothing is known. state: ``stopped`` is not finished, and
-        no process is at it.
-    rounds: done. planned: at which the run ends; None where it ends by something else.
-    metric: name of the headline. score, best: its newest and its best value, in percent where it is
-        a share; NaN before the first evaluation after round 0.
-    time_s: seconds of the run's own clock. megabytes: sent and received. wall_s: wall seconds of
-        all rounds. left_s: expected wall seconds to the end; NaN where they cannot be told.
+    directory: of the run.
+    label: the method, as reports call it; the folder's name while nothing is known of the run.
+    seed: None while nothing is known.
+    state: ``stopped`` is not finished, and no process is at it.
+    rounds: done.
+    planned: at which the run ends; None where it ends by something else.
+    metric: name of the headline.
+    score, best: its newest and its best value, in percent where it is a share; NaN before the first
+        evaluation after round 0.
+    time_s: seconds of the run's own clock.
+    megabytes: sent and received.
+    wall_s: wall seconds of all rounds.
+    left_s: expected wall seconds to the end; NaN where they cannot be told.
     """
 
     directory: Path

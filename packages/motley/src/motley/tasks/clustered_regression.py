@@ -69,7 +69,9 @@ class ClusteredRegression(TaskSource):
 
     Parameters
     ----------
-    clusters: J. intercept: whether lines have an intercept. examples: samples of each client, N.
+    clusters: J.
+    intercept: whether lines have an intercept.
+    examples: samples of each client, N.
     mu_x, sigma_x, theta, sigma_theta: smallest and largest value of each, drawn uniformly, once per
         cluster (``theta`` once per coefficient).
 

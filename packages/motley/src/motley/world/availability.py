@@ -131,10 +131,11 @@ class MarkovAvailability(Availability):
 
     Parameters
     ----------
-    p, q: in (0, 1], together at most 1. slot_s: see the module.
+    p, q: in (0, 1], together at most 1.
+    slot_s: see the module.
     amplitude: by how much p follows the hour, ``p (1 + amplitude sin(2 pi (t / day_s + phi_k)))``
-        with a phase per client, in [0, 1]; needs ``slot_s`` (0.5 for instance). day_s: seconds in a
-        day.
+        with a phase per client, in [0, 1]; needs ``slot_s`` (0.5 for instance).
+    day_s: seconds in a day.
 
     Example
     -------
@@ -287,9 +288,9 @@ class DayNight(Availability):
 
     Parameters
     ----------
-    share: of the day that a client is online, in (0, 1]. spread: share of a day over which the
-    clients' intervals begin, in [0, 1]:
-        1 is all time zones (as many online at any time), 0 is one time zone (all online or none).
+    share: of the day that a client is online, in (0, 1].
+    spread: share of a day over which the clients' intervals begin, in [0, 1]: 1 is all time zones
+        (as many online at any time), 0 is one time zone (all online or none).
     day_s: seconds in a day of virtual time.
 
     Example
