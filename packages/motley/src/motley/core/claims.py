@@ -97,6 +97,7 @@ def row_sizes(values: Floats) -> Floats:
     """
     if values.ndim == 1:
         return values
+    # Scaled by the largest entry: squares of 1e200 overflow, and those of 1e-200 vanish.
     largest = np.abs(values).max(axis=1, initial=0.0)
     scale = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)[:, None]
     with np.errstate(over="ignore", invalid="ignore"):
