@@ -160,6 +160,8 @@ class Diagnostics(Stage):
         with self.watch("evaluate"):
             names, weights = self._weights(choice)
             views = data_views_now(self.backend.drift, state)
+            # A run that diverges squares numbers near the largest float: the infinite figure is the
+            # finding, and a warning would end the run that it describes.
             with np.errstate(over="ignore", invalid="ignore"):
                 measured = distances(self._gradients(choice.download, views), weights)
                 figures = dict(zip(names, measured.spread.tolist(), strict=True))
@@ -329,6 +331,9 @@ def distances(gradients: Iterator[Floats], weights: Floats) -> Distances:
     largest = 0.0
     for piece in gradients:
         if not at:
+            # Moments about the first gradient, not about 0: where gradients hardly differ, the
+            # difference of two large squares would be rounding alone. A copy: a view would keep the
+            # whole piece in memory.
             first = piece[0].copy()
             sums = np.zeros((len(weights), piece.shape[1]))
         u = piece - first

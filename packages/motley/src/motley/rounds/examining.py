@@ -397,6 +397,8 @@ def better(
         round,
         dataclasses.replace(
             model_state,
+            # Cloned: the server goes on in the same memory, and the best round has to keep its
+            # model.
             **{part.name: getattr(model_state, part.name).clone() for part in fields(ModelState)},
         ),
     )

@@ -176,6 +176,7 @@ def claimed_examples(
     liar = dishonest.liars(key, ids, round_index)
     honest = truth[~liar]
     goal = dishonest.goal(honest) if len(honest) else np.nan
+    # What NaN or infinity becomes as int64 is undefined, and differs between machines.
     claims = np.nan_to_num(
         dishonest.claims(truth[liar], goal), nan=0.0, posinf=MOST_EXAMPLES, neginf=0.0
     )
@@ -212,6 +213,7 @@ def _claimed(name: str, truth: Floats, lying: Bools, appeal: Floats) -> Floats:
         out[lying] = claims
     else:
         sizes = row_sizes(truth[lying])
+        # A liar may claim more than a float holds; whoever hears it has to cope, so it is sent.
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             out[lying] = truth[lying] / np.where(sizes > 0, sizes, 1.0)[:, None] * claims[:, None]
     return out

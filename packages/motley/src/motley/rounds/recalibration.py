@@ -134,6 +134,7 @@ def recalibrated(
     cumulative: forget the model's statistics, and weigh all batches of the chain alike.
     """
     if cumulative:
+        # The caller's model keeps its counters.
         counters = model.counters.clone()
         for entry in config.setting.task.layout.counters:
             if entry.batch_norm:
@@ -168,6 +169,7 @@ def collected(
     key = setting.streams.key("server").fold("collect", version)
     clients = np.flatnonzero(seen > int(setting.work.drop_single))
     if options is not None:
+        # Each client has a number of its own: another client that joins changes no pair's order.
         drawn = np.argsort(key.fold("clients").uniform(clients)[:, 0], kind="stable")
         clients = np.sort(clients[drawn[: options.clients]])
     if options is None:

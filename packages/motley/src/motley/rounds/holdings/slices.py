@@ -106,6 +106,8 @@ class HeldSlices(Holding):
             return held
         rising = np.array(self.slicing.widths[::-1])
         return np.asarray(
+            # 1e-9: shares of the width come from divisions, and one that is a width but for its
+            # last bit must not fall to the width below.
             rising[np.maximum(np.searchsorted(rising, held + 1e-9, side="right") - 1, 0)],
             np.float64,
         )
