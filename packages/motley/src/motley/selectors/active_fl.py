@@ -175,6 +175,7 @@ class ActiveFL(SelectionRule[ClientTable]):
 
     def parts(self, m: int, available: int) -> tuple[int, int]:
         """Return n_soft and n_drop for a cohort of m."""
+        # 1e-9: (1 - 0.8) * 10 is a bit less than 2 in floats.
         n_soft = math.floor((1.0 - self.alpha3) * m + 1e-9)
         return n_soft, min(math.floor(self.alpha1 * available + 1e-9), available - n_soft)
 

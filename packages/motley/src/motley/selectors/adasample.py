@@ -296,6 +296,8 @@ class AdaSample(SelectionRule[AdaSampleState]):
         if not len(ids):
             return state
         norm = filled(clients.get("norm", ids))
+        # A thousandth at least: a client whose gradient happened to vanish would have q = 0, and
+        # its next norm would never be seen.
         bound = (shares(clients, ids) * np.maximum(norm, 1e-3 * norm.max(initial=0.0))) ** 2
         q, _ = solve(bound, filled(clients.get("seconds", ids)), state.c0 / self.c0_divisor)
         return replace(state, clients=clients.put(ids, {"q": q}))
@@ -319,6 +321,8 @@ def solve(bound: Floats, tau: Floats, c0: float) -> tuple[Floats, float]:
     if not root.any():
         return np.full(len(bound), 1.0 / max(len(bound), 1)), 0.0
     root = root / (size := float(root.sum()))
+    # In units of the slowest client and of the sum of roots: the search below then has the same
+    # range of u for any seconds and any norms.
     unit = float(tau.max()) or 1.0
     tau = np.maximum(tau / unit, 1e-9) if tau.any() else np.ones(len(tau))
     low = float(tau.min())

@@ -136,6 +136,8 @@ class Defence:
         believed = np.where(amounts < 0, np.nan, self._believed(name, amounts, limits))
         if values.ndim == 1:
             return believed
+        # A vector is shortened to what is believed of its length, and keeps its direction. Numbers
+        # of liars overflow here, which is why nothing of it may warn.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             scaled = (
                 np.where(

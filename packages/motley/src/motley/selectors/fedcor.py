@@ -391,6 +391,7 @@ def fit(
     weights: ``[n]``.
     """
     parts = gaussians(changes - discounted_mean(changes, weights)[:, None], weights)
+    # Adam by hand, for selectors do without torch. The caller's embedding stays as it is.
     x = embedding.copy()
     first = np.zeros_like(embedding)
     second = np.zeros_like(embedding)

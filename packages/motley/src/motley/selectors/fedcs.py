@@ -144,6 +144,7 @@ class FedCS(SelectionRule[FedCSState]):
 
     @override
     def candidates(self, state: FedCSState, context: SelectionContext) -> Ids:
+        # 1e-9: 0.28 * 25 is a bit more than 7 in floats, and would ask an eighth.
         wanted = math.ceil(self.share * len(context.available) - 1e-9)
         if self.share == 1:
             return context.available

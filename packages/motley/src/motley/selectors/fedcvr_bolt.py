@@ -580,6 +580,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
     def _enrol(self, state: FedCvrBoltState, reports: Reports) -> FedCvrBoltState:
         first = self._models(reports.of(Outcome.ENROLLED))[1]
         if not len(state.initial) and len(first):
+            # A copy: a view would keep the models of all clients that enrolled with it.
             state = replace(state, initial=first[0].copy())
         return _join(replace(state, clients=put_sizes(state.clients, reports)), reports.ids)
 
@@ -597,6 +598,8 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
                 .fold("fedcvr_bolt", "coordinates")
                 .uniform(np.arange(layer.shape[1]))[:, 0]
             )
+            # By the run's key alone: all clients, in all rounds, are compared on the same
+            # coordinates.
             layer = layer[:, np.sort(np.argsort(draw, kind="stable")[: self.coordinates])]
         complete = ~np.isnan(layer).any(axis=1)
         return reports.ids[complete], np.clip(layer[complete], -LARGEST, LARGEST)

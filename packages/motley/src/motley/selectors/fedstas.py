@@ -230,6 +230,7 @@ def allocate(sizes: Ints, spread: Floats, m: int) -> Ints:
         middle = 0.5 * (below + above)
         below, above = (middle, above) if share(middle).sum() < m else (below, middle)
     q = share(above)
+    # After 60 halvings q is exact but for rounding: a whole number just below itself is whole.
     counts = np.floor(q + 1e-9).astype(np.int64)
     room = np.where(counts < sizes, np.round(q - counts, 9), -1.0)
     counts[np.argsort(-room, kind="stable")[: m - int(counts.sum())]] += 1

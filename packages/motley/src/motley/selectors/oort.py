@@ -331,6 +331,7 @@ class Oort(SelectionRule[OortState]):
         at = min(_floor(self.clip * len(pool)), len(pool) - 1)
         clipped = np.minimum(utility, np.partition(pool, at)[at])
         if self.form == "normalised":
+            # 0.999: the worst client keeps some utility. 1e-4: equal utilities do not divide by 0.
             low = 0.999 * pool.min()
             clipped = (clipped - low) / max(pool.max() - low, 1e-4)
         return np.asarray(np.maximum(np.nan_to_num(clipped), 0.0))
@@ -344,6 +345,7 @@ class Oort(SelectionRule[OortState]):
         count = state.clients.get("count", everybody)
         over = np.flatnonzero(count > self.blacklist)
         most = _floor(self.blacklist_share * len(everybody))
+        # Stable: of clients selected equally often those with the lowest ids are out.
         return np.isin(ids, everybody[over[np.argsort(-count[over], kind="stable")[:most]]])
 
     def paced(self, pace: float, history: Floats) -> float:

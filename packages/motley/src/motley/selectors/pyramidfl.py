@@ -158,6 +158,8 @@ class PyramidFL(Oort):
         ``[m]``."""
         compute = clients.get("compute", ids)
         idle = np.max(tau, initial=0.0, where=~np.isnan(tau)) - tau
+        # Hours of idle time over microseconds of work: the infinite number of steps is capped
+        # below.
         with np.errstate(over="ignore"):
             fill = np.divide(idle * full, compute, out=np.full(len(ids), np.inf), where=compute > 0)
         if self.beta:

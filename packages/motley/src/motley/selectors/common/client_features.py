@@ -333,6 +333,7 @@ class ContextualBandit(SelectionRule[S]):
         return out.T
 
     def _ratio(self, now: Floats, first: Floats) -> Floats:
+        # Losses are what clients claim: 0 and 1e308 occur, and one must not end the run.
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             out = now / first
         np.clip(out, -LARGEST, LARGEST, out=out)
