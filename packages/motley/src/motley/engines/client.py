@@ -595,6 +595,7 @@ def phase_plan(setting: Setting, job: Job, phase: Phase, examples: int) -> Batch
         return BatchPlan.of(batches)
     work = setting.work.of(job.client)
     if phase.epochs is not None:
+        # 1e-9: 0.28 * 25 is a bit more than 7 in floats, and would be an eighth step.
         steps = math.ceil(phase.epochs * int(work.batches(examples)) - 1e-9)
     return BatchPlan.draw(
         phase_key(setting, "batches", job, phase), examples, work, steps * phase.batches

@@ -431,6 +431,7 @@ def _check(step: Mapping[str, object], loss: Tensor, gradient: Tensor) -> None:
     for name, value in checked.items():
         if isinstance(value, Tensor) and not bool(value.isfinite().all()):
             where = f"step {step['step']} of client {step['client']}"
+            # The error outlives the step, whose tensors the next client overwrites.
             copies = {name: t.clone() for name, t in checked.items() if isinstance(t, Tensor)}
             raise EngineError(f"the {name} of {where} is not finite", {**step, **copies})
 

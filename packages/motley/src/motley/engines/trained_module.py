@@ -146,6 +146,7 @@ class TrainedModule:
     ) -> tuple[Tensor, Tensor]:
         """Return the per-sample losses at these weights ``[D]``, detached, and the gradient of
         their mean, ``[D]``: zero where nothing moves."""
+        # One module serves all models of a client: whoever calls goes on with its own weights.
         weights = self.model.w.clone()
         self.model.w.copy_(at)
         with self.one_sample(batch):

@@ -157,6 +157,7 @@ class Vmapped(Executor):
         start = _blocks(layout, chunk.start)
         anchor = _blocks(layout, chunk.anchor)
         own = {
+            # Expanded rows share their memory: each client needs its own before a step in place.
             name: x.expand(c, *x.shape[1:]).clone(memory_format=torch.contiguous_format)
             for name, x in start.items()
         }
