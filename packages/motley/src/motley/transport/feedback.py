@@ -233,6 +233,7 @@ class EF21(Feedback):
     def next_state(
         self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float
     ) -> Tensor:
+        # Cloned: the decoded update is the aggregator's, too.
         return update.clone() if state is None else state + update
 
     def update_mean(self, mean: Tensor, changes: Tensor, population: int) -> Tensor:

@@ -268,6 +268,7 @@ def _planes(codes: NDArray[Any], width: int) -> Iterator[Any]:
 
 
 def _plain(values: Tensor) -> Any:
+    # Little-endian whatever the machine: bytes are compared, and read elsewhere.
     array = values.contiguous().numpy()
     return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 

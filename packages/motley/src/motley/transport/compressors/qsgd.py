@@ -127,7 +127,10 @@ def _up(exact: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the nearest numbers of ``dtype`` that are not smaller."""
     near = exact.to(dtype)
     up = torch.where(
-        near.double() < exact, torch.nextafter(near, torch.full_like(near, torch.inf)), near
+        # Never below: a value over its norm is a probability, and must not exceed 1.
+        near.double() < exact,
+        torch.nextafter(near, torch.full_like(near, torch.inf)),
+        near,
     )
     if not torch.isfinite(up).all():
         raise CodecError("the norm of an update does not fit a number of its own dtype")

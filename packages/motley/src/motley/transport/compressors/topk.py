@@ -212,6 +212,7 @@ class TopK(Sparsifier):
         with np.errstate(divide="ignore"):
             # the Q shortest times: successive draws
             times = key.fold("layers").exponential(np.arange(len(names)))[:, 0] / p
+        # In the layout's order, not in that of the draw: both ends then know where a layer lies.
         return tuple(names[i] for i in np.sort(np.argsort(times, kind="stable")[: self.layers]))
 
     @property
