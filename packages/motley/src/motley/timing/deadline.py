@@ -107,6 +107,7 @@ class Deadline(Synchrony):
     @override
     def asked(self, cohort: int) -> int:
         """Return how many clients a round asks: ``ceil(o M)``."""
+        # 1e-6: 1.1 * 10 is a bit more than 11 in floats, and would ask a twelfth client.
         return int(np.ceil(self.over_select * cohort - 1e-6))
 
     @override
@@ -115,6 +116,7 @@ class Deadline(Synchrony):
         does."""
         if not self.limits_work:
             return planned
+        # 1e-6: a step that ends at the deadline itself is in time.
         fit = np.floor((self.seconds + spare_s) / step_s + 1e-6)
         return np.clip(fit, 0, planned).astype(np.int64)
 

@@ -99,6 +99,7 @@ class Timelines:
         """Return the share of each upload that has left its client by then, ``[n]``, in [0, 1]; 0
         of a client that drops out."""
         there = (self.arrives_s <= until_s) & ~self.dropped
+        # 0 / 0 of an upload that takes no time: it is there, and the share is not used.
         with np.errstate(divide="ignore", invalid="ignore"):
             share = (until_s - self.computed_s) / (self.arrives_s - self.computed_s)
         on_the_way = (self.computed_s < until_s) & ~there & ~self.dropped
