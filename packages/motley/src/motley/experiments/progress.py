@@ -362,6 +362,7 @@ class ProgressText(ProgressDisplay):
     ) -> None:
         super().__init__(experiments, labels, console)
         self._over = threading.Event()
+        # A daemon: lines about a run must not outlive a process that was interrupted.
         self._thread = threading.Thread(target=self._tell, daemon=True)
         self._handle: Any = None
 

@@ -611,6 +611,7 @@ def _run_to_end(
             save_best_model(loop, path)
         if timer.due(state.version, time.monotonic()) and not loop.done:
             timer.begun_s = time.monotonic()
+            # Rows first, then the checkpoint that says how many of them count.
             checkpoints.save(state.version, loop.save(), writer.sync())
             timer.ended_s = time.monotonic()
         try:

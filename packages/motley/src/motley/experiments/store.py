@@ -214,6 +214,7 @@ class RunFolder:
             # its last holder took the file away in between
             if not _same_file(handle, self._lock_file):
                 raise BlockingIOError
+            # Only now, with the lock held: until then the number in it is the holder's.
             os.ftruncate(handle, 0)
             os.pwrite(handle, str(os.getpid()).encode(), 0)
         except BlockingIOError:
