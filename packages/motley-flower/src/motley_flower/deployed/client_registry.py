@@ -342,6 +342,7 @@ class ClientRegistry:
         ConfigError: no client came in all the time there is.
         """
         until_s = self.transport.now_s + self.limits.start_s
+        # A copy, for meeting clients changes the array that says who was met before.
         expected = self.met.copy() if self.met.any() else ~self.met
         new = np.zeros(0, np.int64)
         while True:

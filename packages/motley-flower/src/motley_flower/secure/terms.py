@@ -190,6 +190,7 @@ class SecureOptions:
         """Return how many clients of a cohort the options let work together with the server, at
         least 1."""
         if self.colluders < 1:
+            # 1e-9: 0.29 * 100 is a bit less than 29 in floats.
             share = math.floor(self.colluders * clients + 1e-9)
         else:
             share = int(self.colluders)

@@ -174,6 +174,7 @@ class _ReportingApp:
         from motley_flower.strategy.torch_measures import LossMeter, without_steps
 
         request = _copy(message, "train")
+        # What is measured must leave no trace in the app: it may count rounds in its context.
         held = copy.deepcopy(context)
         meter = LossMeter(
             robust="robust_loss" in names, gradients="grad_norm" in names, batches=batches
