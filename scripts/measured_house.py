@@ -35,6 +35,14 @@ EMPTY_NAMES = frozenset(
 """Names that do not say what is bound to them."""
 RUN_ON = re.compile(r"^\w[\w, *]*: .*[.;] \w[\w, *]*: ", re.MULTILINE)
 """A line of a docstring's section that describes a second parameter after the first."""
+TAKES_ITEMS = frozenset(
+    {"print", "max", "min", "zip", "chain", "Union", "fold", "join", "hypot"}
+    | {"permute", "reshape", "transpose", "pack", "warning", "Sequential"}
+    | {"declares", "non_empty"}
+)
+"""Functions whose arguments are items of a kind, as many as one likes: of Python, of tensors and
+loggers, of ours."""
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -132,8 +140,8 @@ def bindings(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def positional_calls(tree: ast.AST, least: int) -> int:
-    """Return how many calls have at least so many positional arguments, beside those of NumPy's and
-    torch's constructors, whose arguments are items."""
+    """Return how many calls have at least so many positional arguments, beside those whose
+    arguments are items of a kind."""
     return sum(
         isinstance(node, ast.Call) and len(node.args) >= least and not _takes_items(node)
         for node in ast.walk(tree)
@@ -143,7 +151,30 @@ def positional_calls(tree: ast.AST, least: int) -> int:
 def _takes_items(call: ast.Call) -> bool:
     """Whether a call takes any number of alike arguments."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    return name in {"print", "max", "min", "zip", "chain", "Union", "fold", "join", "hypot"}
+    return name in TAKES_ITEMS
+
+
+def conditional_expressions(tree: ast.AST) -> dict[str, int]:
+    """Return how many conditional expressions there are, how many of them a reader has to take
+    apart (over a line long, or inside another one), and how many stand in a comprehension."""
+    counts = {"all": 0, "nested or long": 0, "in comprehensions": 0}
+
+    def count(node: ast.AST, inside: frozenset[str]) -> None:
+        if isinstance(node, ast.IfExp):
+            counts["all"] += 1
+            long = node.end_lineno != node.lineno
+            counts["nested or long"] += long or "conditional" in inside
+            counts["in comprehensions"] += "comprehension" in inside
+            inside |= {"conditional"}
+        elif isinstance(node, Comprehension):
+            inside |= {"comprehension"}
+        elif isinstance(node, ast.stmt):
+            inside = frozenset()
+        for child in ast.iter_child_nodes(node):
+            count(child, inside)
+
+    count(tree, frozenset())
+    return counts
 
 
 def run_on_sections(tree: ast.AST) -> tuple[int, int]:
@@ -191,7 +222,7 @@ def language() -> dict[str, float]:
             names.update(name for name, _ in bindings(tree))
             counts["positional calls, 5 or more"] += positional_calls(tree, 5)
             counts["positional calls, 7 or more"] += positional_calls(tree, 7)
-            counts["ternaries"] += sum(isinstance(node, ast.IfExp) for node in ast.walk(tree))
+            counts.update(conditional_expressions(tree))
             run_on, sections = run_on_sections(tree)
             counts["run-on sections"] += run_on
             counts["sections"] += sections
@@ -204,9 +235,9 @@ def language() -> dict[str, float]:
         "empty names, %": round(100 * empty / names.total(), 2),
         "positional calls, 5 or more": counts["positional calls, 5 or more"],
         "positional calls, 7 or more": counts["positional calls, 7 or more"],
-        "conditional expressions, per 1000 lines": round(
-            1000 * counts["ternaries"] / counts["lines"], 1
-        ),
+        "conditional expressions, per 1000 lines": round(1000 * counts["all"] / counts["lines"], 1),
+        "of which nested or over a line long": counts["nested or long"],
+        "of which in comprehensions": counts["in comprehensions"],
         "lines of comment, %": round(100 * counts["comments"] / counts["lines"], 2),
         "docstring sections": counts["sections"],
         "of which run on": counts["run-on sections"],

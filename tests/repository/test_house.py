@@ -51,9 +51,41 @@ def test_a_section_with_two_parameters_in_a_line_runs_on(house: ModuleType) -> N
     assert house.run_on_sections(ast.parse(apart)) == (0, 1)
 
 
-def test_names_say_what_is_in_them(house: ModuleType) -> None:
+def test_conditional_expressions_inside_others_and_over_lines_are_told_apart(
+    house: ModuleType,
+) -> None:
+    source = """
+plain = 1 if a else 2
+nested = 1 if a else (2 if b else 3)
+long = (
+    1
+    if a
+    else 2
+)
+listed = [1 if a else 2 for a in b]
+call(lambda: 1 if a else 2)
+"""
+    counts = house.conditional_expressions(ast.parse(source))
+    assert counts == {"all": 6, "nested or long": 2, "in comprehensions": 1}
+
+
+@pytest.fixture(scope="module")
+def language(house: ModuleType) -> dict[str, float]:
+    """What the sources of all distributions sound like."""
+    return house.language()
+
+
+def test_names_say_what_is_in_them(language: dict[str, float]) -> None:
     """At most one name in two hundred says nothing."""
-    assert house.language()["empty names, %"] <= 0.5
+    assert language["empty names, %"] <= 0.5
+
+
+def test_calls_with_many_arguments_name_them(language: dict[str, float]) -> None:
+    assert language["positional calls, 7 or more"] == 0
+
+
+def test_docstrings_give_a_parameter_a_line(language: dict[str, float]) -> None:
+    assert language["of which run on"] == 0
 
 
 def test_the_state_and_the_clients_interface_stay_small(house: ModuleType) -> None:

@@ -89,6 +89,17 @@ def test_standardised_gradients_by_hand(options, p):
     assert cohort.notes["max_probability"] == pytest.approx(p.max())
 
 
+def test_standardised_gradients_of_unlike_clients_by_hand():
+    """x: deviations (-1, -1, 3, -1) 3 / 4, of standard deviation 3 sqrt 3 / 4; y likewise. Clients
+    2 and 8 are at (-1, -1) / sqrt 3, of norm sqrt(2 / 3), client 3 at (-1, 3) / sqrt 3 and client 5
+    at its mirror image, of norm sqrt(10 / 3): p = sqrt 5 / (2 + 2 sqrt 5) at most."""
+    selector = Selector(FedSTaS(strata=1, standardise=True))
+    report(selector, 1, [2, 3, 5, 8], [[0, 0], [0, 10], [3, 0], [0, 0]])
+    cohort = selector.select(1, [2, 3, 5, 8], 1)
+    expected = 5**0.5 / (2 + 2 * 5**0.5)
+    assert cohort.notes["max_probability"] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(("spread", "counts"), [("deviation", [2, 3]), ("variance", [1, 4])])
 def test_the_form_of_the_spread_decides_the_shares(spread, counts):
     """Five clients one apart and five two apart: twice the deviation, (5/3, 10/3) of m = 5; four

@@ -69,6 +69,12 @@ def test_expectation_of_the_aggregate(rule, expected):
     assert abs(mean - expected) < 4.5 * error
 
 
+def test_uniform_probabilities_of_the_first_draw_are_equal():
+    """One of three, whatever their sizes and the cohort's."""
+    cohort = enrolled(Uniform()).select(1, IDS, 2)
+    np.testing.assert_array_equal(cohort.probabilities, [1 / 3, 1 / 3, 1 / 3])
+
+
 def test_expectations_by_enumeration():
     """What the coefficients that the rule hands out give over all pairs, weighted by the law of the
     draw: exact."""

@@ -240,11 +240,10 @@ def openssh_key(data: bytes) -> str:
     except ModuleNotFoundError:
         sentence = f"the file of clients needs cryptography; {install_hint(folder='motley-flower')}"
         raise ConfigError(sentence, "clients") from None
-    load: Any = (
-        serialization.load_pem_public_key
-        if data.lstrip().startswith(b"-----")
-        else serialization.load_ssh_public_key
-    )
+    if data.lstrip().startswith(b"-----"):
+        load: Any = serialization.load_pem_public_key
+    else:
+        load = serialization.load_ssh_public_key
     try:
         line = load(data.strip()).public_bytes(
             serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH

@@ -173,11 +173,10 @@ class ClientPlaces:
 
         ``client``: which one it is, where no file says so."""
         owner = self._owners.get(node)
-        reason = (
-            f"{self._named(node)} {words}"
-            if owner is None
-            else f"{owner.name}, {self._named(node)}, {words}"
-        )
+        if owner is None:
+            reason = f"{self._named(node)} {words}"
+        else:
+            reason = f"{owner.name}, {self._named(node)}, {words}"
         self._note(client if owner is None else owner.id, event, node, reason)
 
     def take(self) -> list[Happened]:

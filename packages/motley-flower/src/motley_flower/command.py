@@ -67,7 +67,7 @@ def init(
     from motley_flower.operator.kits import begin
 
     names = [name.strip() for name in clients.split(",") if name.strip()]
-    there = begin(folder, server, names, link_port, largest)
+    there = begin(folder, server, names, link_port, largest_mb=largest)
     tell(
         f"{there.folder}: read README.md; start server/start; give each client its folder of "
         "clients/, by a private channel"

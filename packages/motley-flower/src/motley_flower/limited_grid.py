@@ -74,6 +74,7 @@ class LimitedGrid(ForwardingGrid):
                 # Flower's own, of a run that has ended, is no Exception
                 answers.append((None, problem))
 
+        # A daemon: the call that never answers must not keep the process from ending.
         worker = threading.Thread(target=work, daemon=True)
         end_s = time.monotonic() + self._limit_s
         worker.start()

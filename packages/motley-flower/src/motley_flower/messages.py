@@ -169,11 +169,10 @@ def _raised(reason: str) -> str:
         return f"an exception{words_of('')}"
     kind = wrapped[1]
     line = _last_line(wrapped[2]).removeprefix(_WRAPPER)
-    own = (
-        re.findall(rf"^(?:[\w.]*\.)?(\w+): {re.escape(line)}$", wrapped[2], re.MULTILINE)
-        if line
-        else []
-    )
+    if line:
+        own = re.findall(rf"^(?:[\w.]*\.)?(\w+): {re.escape(line)}$", wrapped[2], re.MULTILINE)
+    else:
+        own = []
     return shortened(own[0] if own else kind, 60) + words_of(line)
 
 
@@ -202,11 +201,9 @@ def failure_of_app(error: str) -> str:
     >>> failure_of_app("its node is gone: Flower hears no heartbeat")
     ''
     """
-    return (
-        error.partition(":")[0].partition(";")[0]
-        if error.startswith(("its client app raised", "its client app cannot"))
-        else ""
-    )
+    if error.startswith(("its client app raised", "its client app cannot")):
+        return error.partition(":")[0].partition(";")[0]
+    return ""
 
 
 class Outbox:

@@ -482,7 +482,7 @@ class NodeRegistry:
             number = owner.id
         elif (deaf or declares) and self.lacks is not None:
             number = NOBODY
-        enrolment = read_enrolment(metrics, self.key, self.wanted, self.max_examples, number)
+        enrolment = read_enrolment(metrics, self.key, self.wanted, self.max_examples, number=number)
         self.bits_up += 0 if content is None else content_bits(content)
         return dataclasses.replace(enrolment, declares=declares)
 
@@ -511,11 +511,10 @@ class NodeRegistry:
         classes = self._classes.decide(list(sizes.values()), self.awaited)
         for node in [node for node, size in sizes.items() if size != classes]:
             del nodes[node]
-            expected = (
-                f"{classes}, as most say"
-                if classes
-                else f"others to say so, too, or with_selector(..., classes={sizes[node]})"
-            )
+            if classes:
+                expected = f"{classes}, as most say"
+            else:
+                expected = f"others to say so, too, or with_selector(..., classes={sizes[node]})"
             self.places.note(
                 node,
                 "refused" if classes else "waits",

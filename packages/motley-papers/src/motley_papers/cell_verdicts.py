@@ -113,7 +113,14 @@ def judge(
             error * float(t.ppf(1 - LEVEL / 2 / among, freedom)) for among in (1, max(cells, 1))
         )
     gap = max(0.0, abs(mean - printed.mean) - printed.rounding - 1e-12)
-    cell = JudgedCell(printed, tuple(values), mean, deviation, half, "undecided")
+    cell = JudgedCell(
+        printed,
+        values=tuple(values),
+        mean=mean,
+        deviation=deviation,
+        half=half,
+        verdict="undecided",
+    )
     if gap > wide:
         return replace(cell, verdict="outside")
     equal = cell.same_digits and not isnan(printed.deviation)

@@ -134,11 +134,10 @@ def _spent(row: Mapping[str, str]) -> str:
     plan = SpendingPlan(tuple(ends), each=False)
     spent = " and ".join(f"{100 * LEVEL * plan.share(end):.2g} % at {end}" for end in ends[:-1])
     left = f"{100 * LEVEL * plan.share(ends[-1]):.2g} %"
-    begun = (
-        f"its plan spent {spent} pairs, which leaves {left} for {ends[-1]}"
-        if spent
-        else f"it was looked at after every pair of at most {ends[-1]}"
-    )
+    if spent:
+        begun = f"its plan spent {spent} pairs, which leaves {left} for {ends[-1]}"
+    else:
+        begun = f"it was looked at after every pair of at most {ends[-1]}"
     low, high = (_signed(float(row[name])) for name in ("plain_low", "plain_high"))
     return f"{begun}; the plain 95 % interval is [{low}, {high}]"
 

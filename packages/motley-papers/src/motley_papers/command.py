@@ -211,11 +211,12 @@ def reproduce(
         "--unmeasured": unmeasured,
         "--measured": measured,
     }
-    reproduction = (
-        _until(recipe=recipe, names=names, until=until, sought=sought, chosen=chosen, how=how)
-        if until is not None
-        else _once(recipe=recipe, names=names, sought=sought, chosen=chosen, how=how)
-    )
+    if until is not None:
+        reproduction = _until(
+            recipe=recipe, names=names, until=until, sought=sought, chosen=chosen, how=how
+        )
+    else:
+        reproduction = _once(recipe=recipe, names=names, sought=sought, chosen=chosen, how=how)
     _write(reproduction, formats, keep)
     raise_failures(reproduction.failures, len(reproduction.all_runs()))
 

@@ -328,11 +328,10 @@ def _heat(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
             low = float(np.nanmin(shared))
             high = float(np.nanmax(shared))
             most = float(np.nanmax(np.abs(grid))) if np.isfinite(grid).any() else 1.0
-            scale = (
-                {"cmap": "RdBu", "vmin": -most, "vmax": most}
-                if difference
-                else {"cmap": "cividis", "vmin": low, "vmax": high}
-            )
+            if difference:
+                scale = {"cmap": "RdBu", "vmin": -most, "vmax": most}
+            else:
+                scale = {"cmap": "cividis", "vmin": low, "vmax": high}
             image = axes.imshow(grid, aspect="auto", origin="lower", **scale)
             axes.set_xticks(range(len(columns)), columns)
             axes.set_yticks(range(len(rows)), rows)
@@ -344,6 +343,7 @@ def _heat(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
             axes.grid(visible=False)
             figure.colorbar(image, ax=axes, pad=0.02)
             for y, x in np.ndindex(grid.shape):
+                dark = not difference and grid[y, x] < (low + high) / 2
                 axes.text(
                     x,
                     y,
@@ -351,9 +351,7 @@ def _heat(shown: ExhibitData, argument: str) -> Iterator[PanelPicture]:
                     ha="center",
                     va="center",
                     fontsize=6.5,
-                    color="#FFFFFF"
-                    if not difference and grid[y, x] < (low + high) / 2
-                    else "#111111",
+                    color="#FFFFFF" if dark else "#111111",
                 )
         about = (
             f"{shown.titles[argument]} over {' and '.join(list(shown.axes)[:2])}: {', '.join(maps)}"

@@ -139,11 +139,9 @@ def _use_seconds_to_target(run: Run, target: float | None) -> Censored:
 
 
 def _reached(run: Run, target: float | None) -> Censored:
-    return (
-        _NONE
-        if target is None
-        else Censored(float(_to_target("round", 1, run, target).reached), True)
-    )
+    if target is None:
+        return _NONE
+    return Censored(float(_to_target("round", 1, run, target).reached), True)
 
 
 def _cost(kind: str, unit: float, run: Run, target: float | None) -> Censored:
@@ -152,11 +150,10 @@ def _cost(kind: str, unit: float, run: Run, target: float | None) -> Censored:
 
 def _participation(kind: str, run: Run, target: float | None) -> Censored:
     shares = measures.participation(run)
-    value = (
-        {"least": shares.counts.min, "most": shares.counts.max}[kind]()
-        if kind in ("least", "most")
-        else getattr(shares, kind)
-    )
+    if kind in ("least", "most"):
+        value = {"least": shares.counts.min, "most": shares.counts.max}[kind]()
+    else:
+        value = getattr(shares, kind)
     return Censored(float(value), True)
 
 

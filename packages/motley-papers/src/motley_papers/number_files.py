@@ -144,11 +144,10 @@ def curves_gz(reproduction: Reproduction) -> bytes:
             for seed in sorted({*here, *before}):
                 name = here[seed].directory.name if seed in here else before[seed]
                 if name not in seen:
-                    points += (
-                        curve_points(here[seed], exhibit.name, cell.name)
-                        if seed in here
-                        else _kept(reproduction, name)
-                    )
+                    if seed in here:
+                        points += curve_points(here[seed], exhibit.name, cell.name)
+                    else:
+                        points += _kept(reproduction, name)
                 seen.add(name)
     return to_gzip(csv_text([CurvePoint._fields, *points])) if points else b""
 

@@ -94,14 +94,10 @@ def show(reproduction: Reproduction) -> None:
     if reproduction.judged:
         console.print(block_table(verdict_table(reproduction.judged), "claims"))
     sentences = list(own_sentences(reproduction))
-    for sentence in [
-        *sentences[:FEW],
-        *(
-            [f"{len(sentences) - FEW} more such sentences are in the report."]
-            if sentences[FEW:]
-            else []
-        ),
-    ]:
+    shown = list(sentences[:FEW])
+    if sentences[FEW:]:
+        shown.append(f"{len(sentences) - FEW} more such sentences are in the report.")
+    for sentence in shown:
         console.print(Text(printable(sentence)))
     for sentence in without_numbers(reproduction):
         console.print(Text(printable(f"No numbers at {reproduction.scale}: {sentence}")))

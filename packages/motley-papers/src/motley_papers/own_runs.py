@@ -22,11 +22,9 @@ def own_runs(reproduction: Reproduction) -> Section | None:
     """Return a sentence for each cell whose runs were asked for and made; None where there is
     none."""
     sentences = list(own_sentences(reproduction))
-    return (
-        Section("Your runs", [BulletList(sentences)], folded=len(sentences) > FEW)
-        if sentences
-        else None
-    )
+    if sentences:
+        return Section("Your runs", [BulletList(sentences)], folded=len(sentences) > FEW)
+    return None
 
 
 def own_sentences(reproduction: Reproduction) -> Iterator[str]:
@@ -51,7 +49,7 @@ def own_sentences(reproduction: Reproduction) -> Iterator[str]:
                 if own:
                     yield (
                         f"{exhibit.name}, {cell.name}, {measure.title}: "
-                        f"{_sentence(reproduction, exhibit, cell, measure, own)}."
+                        f"{_sentence(reproduction, exhibit, cell, measure, own=own)}."
                     )
 
 

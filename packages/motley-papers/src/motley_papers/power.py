@@ -70,11 +70,10 @@ def pairs_needed(
     enough = MOST_PAIRS
     while enough - few > 1:
         middle = (few + enough) // 2
-        few, enough = (
-            (few, middle)
-            if resolvable(std, middle, level, power) <= abs(difference)
-            else (middle, enough)
-        )
+        if resolvable(std, middle, level, power) <= abs(difference):
+            few, enough = (few, middle)
+        else:
+            few, enough = (middle, enough)
     return enough
 
 

@@ -213,11 +213,10 @@ def _function(target: str, folder: Path | None) -> Callable[..., Any]:
     """
     place, _, name = target.rpartition(":")
     try:
-        module = (
-            _loaded((folder or Path()) / place)
-            if place.endswith(".py")
-            else importlib.import_module(place)
-        )
+        if place.endswith(".py"):
+            module = _loaded((folder or Path()) / place)
+        else:
+            module = importlib.import_module(place)
         function = getattr(module, name)
     except Exception as error:  # the module's own code may raise anything
         raise ConfigError(

@@ -500,11 +500,9 @@ def _expanded(keys: dict[str, Any]) -> dict[str, Any]:
             "set": {**model.get("set", {}), **exhibit.get("set", {})},
         }
         expanded[exhibit.get("name", "")] = over
-    return (
-        {**keys, "exhibit": list(expanded.values())}
-        if len(expanded) == len(keys.get("exhibit", []))
-        else keys
-    )
+    if len(expanded) == len(keys.get("exhibit", [])):
+        return {**keys, "exhibit": list(expanded.values())}
+    return keys
 
 
 def _has_shape(exhibit: Any) -> bool:

@@ -151,11 +151,9 @@ def numbers_at(reproduction: Reproduction, scale: str) -> ScaleNumbers | None:
 
 def _not_run(reproduction: Reproduction) -> Section | None:
     left = without_numbers(reproduction)
-    return (
-        Section(f"Not run at this scale: {len(left)}", [BulletList(left)], folded=True)
-        if left
-        else None
-    )
+    if left:
+        return Section(f"Not run at this scale: {len(left)}", [BulletList(left)], folded=True)
+    return None
 
 
 def without_numbers(reproduction: Reproduction) -> list[str]:
@@ -183,11 +181,10 @@ def exhibit_section(reproduction: Reproduction, exhibit: Exhibit) -> Section:
     """Return an exhibit's tables and pictures as a section."""
     at = exhibit.scale.get(reproduction.scale)
     protocol = reproduction.recipe.protocol(exhibit, reproduction.scale)
-    here = (
-        f"Here: {protocol.words}."
-        if protocol != reproduction.recipe.protocol(None, reproduction.scale)
-        else ""
-    )
+    if protocol != reproduction.recipe.protocol(None, reproduction.scale):
+        here = f"Here: {protocol.words}."
+    else:
+        here = ""
     smoke = reproduction.scale == "smoke"
     words = [
         here,
@@ -278,7 +275,7 @@ def _cell_tables(
         for m in shown
         for cell in cells
     }
-    tables = [_table(exhibit, shown, cells, table_cells, note, methods)]
+    tables = [_table(exhibit, shown, cells, table_cells, note=note, methods=methods)]
     if apart and any(published.values()):
         note = f"Published, of other data than here ({_spread_words(reproduction.recipe)})."
         theirs = [cell for cell in cells if any(cell in by for by in published.values())]
@@ -288,7 +285,16 @@ def _cell_tables(
             for m in printed_measures
             for cell in theirs
         }
-        tables.append(_table(exhibit, printed_measures, theirs, printed, note, methods))
+        tables.append(
+            _table(
+                exhibit,
+                shown=printed_measures,
+                cells=theirs,
+                table_cells=printed,
+                note=note,
+                methods=methods,
+            )
+        )
     return tables
 
 
@@ -384,11 +390,9 @@ def _cell(measure: Measure, seeds: Mapping[int, Censored], printed: Spread | Non
 
 
 def _printed_cell(measure: Measure, printed: Spread | None) -> TableCell:
-    return (
-        TableCell(DASH)
-        if printed is None
-        else TableCell(plus_minus(printed, measure.decimals), printed.mean)
-    )
+    if printed is None:
+        return TableCell(DASH)
+    return TableCell(plus_minus(printed, measure.decimals), printed.mean)
 
 
 def _pictures(reproduction: Reproduction, exhibit: Exhibit) -> tuple[Sequence[str], list[Block]]:

@@ -181,7 +181,7 @@ def referee(
     for (row, seed), folder in folders.items():
         if folder in done:
             runs.setdefault(row, {})[seed] = done[folder]
-    return Refereed(table, runs, directory, failures, monotonic() - begun)
+    return Refereed(table, runs, directory, failures, wall_s=monotonic() - begun)
 
 
 def _run(

@@ -118,11 +118,10 @@ class Reproduction:
         """Return a measure of an exhibit: cell -> seed -> value. Wall times of one seed come from
         one machine."""
         cells = self.cells(exhibit)
-        here = (
-            {seed for cell in cells for seed in self.runs_at(exhibit, cell)}
-            if measure in WALL_TIMES
-            else set()
-        )
+        if measure in WALL_TIMES:
+            here = {seed for cell in cells for seed in self.runs_at(exhibit, cell)}
+        else:
+            here = set()
         out = {}
         for cell in cells:
             now = {
@@ -206,11 +205,10 @@ class Reproduction:
     def _is_about(self, claim: Claim, only: Place) -> bool:
         """Whether a claim compares a cell with these values of axes; any claim is about none."""
         cells = self.recipe.named(claim.exhibit).all_cells()
-        compared = (
-            cells
-            if claim.tuned is not None
-            else [c for comparison in comparisons(claim) for c in cells_of(comparison, cells)]
-        )
+        if claim.tuned is not None:
+            compared = cells
+        else:
+            compared = [c for comparison in comparisons(claim) for c in cells_of(comparison, cells)]
         return any(cell.has(only) for cell in compared)
 
     def looks(self, claim: Claim) -> SpendingPlan | None:
@@ -226,11 +224,10 @@ class Reproduction:
         """Return the seeds that verdicts rest on: those planned before anything was seen, and those
         of a sequential test. Others that were run are shown, and decide nothing."""
         planned = self.own_plan or self.recipe.seeds(exhibit, self.scale)
-        added = (
-            self.sequential.seeds.get(exhibit.name, ())
-            if claim.text in self.sequential.claims
-            else ()
-        )
+        if claim.text in self.sequential.claims:
+            added = self.sequential.seeds.get(exhibit.name, ())
+        else:
+            added = ()
         return {*planned, *added}
 
 
@@ -311,7 +308,7 @@ def reproduce(
     chosen = _with_values(recipe.choose(exhibits), only or {})
     settings = list(overrides)
     directory = out or Path("runs") / recipe.name / scale
-    wanted = plan(recipe, chosen, size, seeds, only, settings)
+    wanted = plan(recipe, exhibits=chosen, scale=size, seeds=seeds, only=only, overrides=settings)
     ids: dict[int, str] = {}
     points: dict[str, Point] = {}
     for (exhibit, cell, _), experiment in wanted.items():
@@ -337,15 +334,23 @@ def reproduce(
     folders = [_folder(directory, point.experiment) for point in todo]
     if tell is not None and todo:
         tell(_forecast(recipe, size, folders))
-    failures = (
-        run_points(
+    if run:
+        failures = run_points(
             points=todo, folders=folders, data=data, progress=progress, on_ray=on_ray, jobs=jobs
         )[1]
-        if run
-        else []
-    )
+    else:
+        failures = []
     reproduction, beside = (
-        _gather(recipe, size, these, directory, seeds or (), settings, kept_in, ids)
+        _gather(
+            recipe,
+            size,
+            chosen=these,
+            directory=directory,
+            seeds=seeds or (),
+            settings=settings,
+            kept_in=kept_in,
+            ids=ids,
+        )
         for these in (chosen, _claimed(recipe, chosen))
     )
     return replace(
@@ -422,11 +427,11 @@ def _gather(
         }
         shown |= plan(
             recipe,
-            [exhibit],
-            size,
-            sorted({*seeds, *recipe.seeds(exhibit, size), *there}),
-            None,
-            settings,
+            exhibits=[exhibit],
+            scale=size,
+            seeds=sorted({*seeds, *recipe.seeds(exhibit, size), *there}),
+            only=None,
+            overrides=settings,
         )
     names = {key: _id(experiment, ids) for key, experiment in shown.items()}
     stored = _earlier(recipe=recipe, scale=size, chosen=chosen, rows=rows, names=names)

@@ -73,18 +73,16 @@ def least_std(ours: ArrayLike, theirs: ArrayLike | None, off: ArrayLike) -> Any:
     0.5
     """
     x = np.asarray(ours, float)
-    both = (
-        x
-        if theirs is None
-        else np.concatenate(np.broadcast_arrays(x, np.asarray(theirs, float)), axis=-1)
-    )
+    if theirs is None:
+        both = x
+    else:
+        both = np.concatenate(np.broadcast_arrays(x, np.asarray(theirs, float)), axis=-1)
     half = 0.5 if theirs is None else sqrt(0.5)
     integral = bool(np.isfinite(both).all()) and bool((both == np.round(both)).all())
-    step = (
-        float(gcd(*np.unique(np.abs(both)).astype(np.int64).tolist())) or 1.0
-        if integral and both.size
-        else 0.0
-    )
+    if integral and both.size:
+        step = float(gcd(*np.unique(np.abs(both)).astype(np.int64).tolist())) or 1.0
+    else:
+        step = 0.0
     differences = x if theirs is None else x - np.asarray(theirs, float)
     still = np.ptp(differences, axis=-1) <= _SAME * np.abs(both).max(axis=-1)
     steps = np.where(still & (not integral), np.abs(off) / (2 * half**2), step)

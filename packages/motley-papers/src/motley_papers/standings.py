@@ -180,12 +180,13 @@ def _number(value: float) -> TableCell:
 
 
 def _note(plan: RankPlan, ranking: Ranking) -> str:
-    wins = (
-        "Wins and losses: environments in which the paired 95 % t interval over seeds excludes "
-        "zero, then those left after Holm's correction for every cell. "
-        if ranking.judged
-        else ""
-    )
+    if ranking.judged:
+        wins = (
+            "Wins and losses: environments in which the paired 95 % t interval over seeds excludes "
+            "zero, then those left after Holm's correction for every cell. "
+        )
+    else:
+        wins = ""
     return (
         f"Ranks are of mean differences to {plan.against}, paired by seed; 1 is the best, and a "
         f"run that diverged is last. {wins}Environments that share data and factors are no sample "

@@ -153,7 +153,7 @@ def fill(
     out = []
     for paragraph in recipe.result.split("\n\n"):
         pieces = re.split(r"\n(?=- )", paragraph.strip())
-        filled = [_filled(recipe, piece, numbers, scale, exhibits) for piece in pieces]
+        filled = [_filled(recipe, piece, numbers, scale, exhibits=exhibits) for piece in pieces]
         out.append("\n".join(piece for piece in filled if piece))
     # what announces a list goes where nothing is left of the list
     paragraphs = [
@@ -180,11 +180,10 @@ def _filled(
         at = numbers(size)
         if at is None:
             return ""
-        values.append(
-            at.claim(argument, recipe.named(argument.exhibit))
-            if isinstance(argument, Claim)
-            else at.cell(*argument)
-        )
+        if isinstance(argument, Claim):
+            values.append(at.claim(argument, recipe.named(argument.exhibit)))
+        else:
+            values.append(at.cell(*argument))
     if None in values:
         return ""
     texts = iter(str(value) for value in values)

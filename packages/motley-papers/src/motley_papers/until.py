@@ -81,11 +81,12 @@ def seconds_of(text: str) -> float:
     match = re.fullmatch(
         r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?", text.strip()
     )
-    total = (
-        sum(float(n) * unit for n, unit in zip(match.groups(), (3600, 60, 1), strict=True) if n)
-        if match
-        else 0.0
-    )
+    if match:
+        total = sum(
+            float(n) * unit for n, unit in zip(match.groups(), (3600, 60, 1), strict=True) if n
+        )
+    else:
+        total = 0.0
     if not 0 < total < 1e9:
         raise ConfigError(
             f"got {text!r}; expected hours, minutes or seconds, e.g. 4h, 90m or 1h30m", "--budget"
@@ -168,7 +169,9 @@ def until_decided(
             f"seed {best.seed} for {best.words}: {best.contrast.interval.n} pairs so far, "
             f"{_duration(best.seed_s)} a seed"
         )
-        reproduction, failures = _run(reproduction, best, data, progress, on_ray, jobs)
+        reproduction, failures = _run(
+            reproduction, comparison=best, data=data, progress=progress, on_ray=on_ray, jobs=jobs
+        )
         failed += failures
 
 

@@ -84,11 +84,10 @@ def counted_words(judged: Sequence[Judged]) -> list[Block]:
         ]
         sentences += [f"{_TESTED_AT[kind]} {words_of(tested)}"] if tested else []
     ours = [judgement.verdict for judgement in judged if not judgement.claim.source]
-    texts = (
-        [f"The paper's own claims, after Holm's correction: {'; '.join(sentences)}."]
-        if sentences
-        else []
-    )
+    if sentences:
+        texts = [f"The paper's own claims, after Holm's correction: {'; '.join(sentences)}."]
+    else:
+        texts = []
     texts += [f"Claims of ours, corrected apart: {words_of(ours)}."] if ours else []
     sizes = [judgement.size for judgement in judged if judgement.claim.source and judgement.size]
     if sizes:
@@ -131,11 +130,8 @@ def _title(judged: Judged) -> str:
 def _claim_cells(judged: Judged) -> list[TableCell]:
     words = difference_words(judged)
     words = f"{_title(judged)}: {words}" if words != DASH and judged.measure else words
-    words += (
-        f" (weakest of {len(judged.contrasts)})"
-        if len(judged.contrasts) > 1 and words != DASH
-        else ""
-    )
+    if len(judged.contrasts) > 1 and words != DASH:
+        words += f" (weakest of {len(judged.contrasts)})"
     printed = "printed" if len(judged.contrasts) == 1 else "least printed"
     words += " (looks)" if any(contrast.looks for contrast in judged.contrasts) else ""
     return [

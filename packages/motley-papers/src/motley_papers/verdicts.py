@@ -169,14 +169,12 @@ class Judged:
     def sides(self) -> Sides:
         """One-sided p values of the claim; NaN where it was not tested."""
         tested = [contrast.sides for contrast in self.contrasts]
-        return (
-            of_all(
+        if tested:
+            return of_all(
                 [contrast.confirms for contrast in tested],
                 [contrast.refutes for contrast in tested],
             )
-            if tested
-            else Sides(nan, nan)
-        )
+        return Sides(nan, nan)
 
     @property
     def alone(self) -> Verdict:
@@ -215,11 +213,9 @@ class Judged:
         """The difference that the paper prints for the comparison that is weakest in it; NaN where
         it does not print all."""
         least = min if self.up else max
-        return (
-            least((contrast.printed for contrast in self.contrasts), default=nan)
-            if self._all_printed
-            else nan
-        )
+        if self._all_printed:
+            return least((contrast.printed for contrast in self.contrasts), default=nan)
+        return nan
 
     @property
     def size(self) -> str:

@@ -291,11 +291,10 @@ class AttackedRounds(PrivateRounds):
         if not np.isfinite(seen).all() or how.noise == "gumbel":
             return 0.0
         far = bounded(computed, how)
-        near = (
-            _mirrored(computed, how)
-            if self.canary.opposite
-            else np.full(1, 0.5 * sum(how.interval))
-        )
+        if self.canary.opposite:
+            near = _mirrored(computed, how)
+        else:
+            near = np.full(1, 0.5 * sum(how.interval))
         if how.noise == "laplace":
             return float(laplace_ratio(seen, near, far, how.scale)[0])
         return float(gaussian_ratio(seen, near, far, how.scale))

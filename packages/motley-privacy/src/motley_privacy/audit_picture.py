@@ -23,6 +23,7 @@ def audit_picture(
     bound: epsilon of the account; None: there is none.
     """
     both = np.concatenate([near, far])
+    # 1e-9: where all values are equal, bins still have a width.
     edges = np.linspace(both.min(), both.max() + 1e-9, 61)
     limit = "none" if bound is None else f"{bound:.3g}"
     with styled():

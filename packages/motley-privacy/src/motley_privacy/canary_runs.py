@@ -58,11 +58,10 @@ class CanaryRuns(AuditedWorlds):
     def described(self) -> str:
         task = self.ready.config.setting.task
         labels = "with wrong labels" if self.wrong else "with its own labels"
-        sends = (
-            "the opposite of what it computes"
-            if self.opposite
-            else "nothing: zeros, and the middles of its signals"
-        )
+        if self.opposite:
+            sends = "the opposite of what it computes"
+        else:
+            sends = "nothing: zeros, and the middles of its signals"
         length = ", made as long as the clip" if self.stretched else ""
         return (
             f"Attacked is the experiment itself, on its own data ({task.layout.size:,} weights, "

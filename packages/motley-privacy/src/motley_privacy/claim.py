@@ -39,11 +39,10 @@ def claim(
     times = "".join(
         f" and {n} value{'s' if n > 1 else ''} of {name}" for name, n in sorted(signals.items())
     )
-    upto = (
-        f"over {max_rounds} rounds"
-        if hidden
-        else f"for every client up to {max_rounds} sums{times}"
-    )
+    if hidden:
+        upto = f"over {max_rounds} rounds"
+    else:
+        upto = f"for every client up to {max_rounds} sums{times}"
     return (
         f"({bound.epsilon:.4g}, {options.delta:g})-differential privacy of one client's whole "
         f"data, {_CHANGE[options.adjacency]}, {upto}; added up by the accountant "
@@ -69,12 +68,13 @@ def _not_covered() -> str:
 def _hidden(origin: NoiseOrigin) -> str:
     """Return the sentences on hidden cohorts, and on who could know them."""
     drawn = "the seed" if origin == "noise_seed" else "the run's secret.json"
-    numbered = (
-        " A client that is asked sees the number of its message, which tells how many others were "
-        "asked before it."
-        if origin == "system"
-        else ""
-    )
+    if origin == "system":
+        numbered = (
+            " A client that is asked sees the number of its message, which tells how many others "
+            "were asked before it."
+        )
+    else:
+        numbered = ""
     return (
         "Cohorts are drawn without a look at data and taken as hidden, which amplifies: whoever "
         f"sees a cohort, the table of participants or {drawn} gets less privacy.{numbered}"
@@ -102,12 +102,13 @@ def _origin(options: Privacy, origin: NoiseOrigin, by_clients: bool) -> str:
 def _noise(options: Privacy, quantiles: bool) -> str:
     """Return the sentence on how noise is drawn, and on its low bits."""
     gumbel = "gumbel" in {noise.noise for noise in options.signal_noise.values()}
-    drawn = (
-        "drawn as quantiles in float64 and rounded."
-        if quantiles
-        else "drawn exactly, with the discrete Gaussian and Laplace laws, so that low bits tell "
-        "nothing."
-    )
+    if quantiles:
+        drawn = "drawn as quantiles in float64 and rounded."
+    else:
+        drawn = (
+            "drawn exactly, with the discrete Gaussian and Laplace laws, so that low bits tell "
+            "nothing."
+        )
     sentence = (
         "Values and sums are rounded to a grid before noise, and noise is a whole number of "
         f"its steps, {drawn}"
@@ -130,11 +131,10 @@ def _correlated(options: Privacy) -> tuple[str, ...]:
 def _generator(by_clients: bool) -> str:
     """Return the sentences on where the noise of a deployment comes from, and on what clients keep
     to."""
-    whose = (
-        "the generators of the clients' operating systems"
-        if by_clients
-        else "the operating system's generator"
-    )
+    if by_clients:
+        whose = "the generators of the clients' operating systems"
+    else:
+        whose = "the operating system's generator"
     secrets = "" if by_clients else "Tables and checkpoints of the server are secrets. "
     return (
         f"The noise comes from {whose}. {secrets}A client whose own file has [privacy] "
@@ -158,11 +158,10 @@ def _trust(options: Privacy) -> str:
     shown = "the models" if options.cohorts == "hidden" else "the models and the cohorts"
     shown += " and the noisy signals" if laws and "gumbel" not in laws else ""
     added = "the sums" + (" and of the choices" if "gumbel" in laws else "")
-    clients = (
-        " Clients add the noise of their signals before they send them."
-        if laws - {"gumbel"}
-        else ""
-    )
+    if laws - {"gumbel"}:
+        clients = " Clients add the noise of their signals before they send them."
+    else:
+        clients = ""
     trusted = (
         f"The server adds the noise of {added}, sees uploads before it does, and must be trusted."
     )
@@ -172,11 +171,12 @@ def _trust(options: Privacy) -> str:
 def _untrusted(options: Privacy, noise: ClientNoise) -> str:
     """Return the sentences on whom the claim holds against where clients add the noise and mask."""
     shown = "the models and the cohorts" + " and the noisy signals" * bool(options.signal_noise)
-    together = (
-        f"also together with {noise.colluders} of its clients"
-        if noise.colluders
-        else "as long as it has no client's help, and not against clients, who know their own noise"
-    )
+    if noise.colluders:
+        together = f"also together with {noise.colluders} of its clients"
+    else:
+        together = (
+            "as long as it has no client's help, and not against clients, who know their own noise"
+        )
     signals = " and of their signals" if options.signal_noise else ""
     return (
         f"It holds against those who see {shown}, and against the server itself, {together}, as "

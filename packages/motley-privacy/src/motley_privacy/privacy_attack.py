@@ -98,12 +98,12 @@ def stand_in(keys: Mapping[str, Any], data: Path | None = None, clear: bool = Fa
     population = ready.config.setting.task.federation.pool
     return StandIn(
         plan,
-        experiment.part("selector"),
-        experiment.defence,
-        population,
-        ready.config.cohort,
-        rounds,
-        clear,
+        rule=experiment.part("selector"),
+        defence=experiment.defence,
+        population=population,
+        cohort=ready.config.cohort,
+        rounds=rounds,
+        clear=clear,
     )
 
 
@@ -138,9 +138,9 @@ def own_runs(
         rule,
         experiment.defence,
         population,
-        own.config.cohort,
-        rounds,
-        clear,
+        cohort=own.config.cohort,
+        rounds=rounds,
+        clear=clear,
         ready=own,
         canary=chosen,
         wrong=wrong,
@@ -211,11 +211,11 @@ def audit(
     hour of them.
     """
     check_trials(trials)
-    worlds = (
-        stand_in(keys, data, clear)
-        if quadratic
-        else own_runs(keys, data, clear, canary, wrong, stretched)
-    )
+    worlds: StandIn | CanaryRuns
+    if quadratic:
+        worlds = stand_in(keys, data, clear)
+    else:
+        worlds = own_runs(keys, data, clear, canary, wrong=wrong, stretched=stretched)
     first = seed * 2**32
     each_s = _trial_s(worlds, first)
     count = trials or next((n for n in _USUAL if n * each_s <= _USUAL_S), _FEWEST)
@@ -339,13 +339,16 @@ def _sentences(worlds: AuditedWorlds, attack: Attack) -> tuple[str, ...]:
             f"{plan.bound.epsilon:.4g}"
         )
     above = not worlds.clear and attack.epsilon > plan.bound.epsilon
-    verdict = (
-        "The attack found more than the bound: the bound is wrong, or the trials are a rare "
-        "exception (1 in 20); please report it."
-        if above
-        else "A low eps_hat proves nothing: another attack, or more trials, may find more. Only "
-        "the bound is a promise."
-    )
+    if above:
+        verdict = (
+            "The attack found more than the bound: the bound is wrong, or the trials are a rare "
+            "exception (1 in 20); please report it."
+        )
+    else:
+        verdict = (
+            "A low eps_hat proves nothing: another attack, or more trials, may find more. Only "
+            "the bound is a promise."
+        )
     return (
         worlds.described(),
         f"Bound on epsilon: {claim} (delta {plan.options.delta:g}, adjacency "

@@ -81,7 +81,14 @@ class PrivacyPlan:
         """Return the claim in sentences. ``simulated``: whether the clients are."""
         caps = {name: self.signal_cap(name) for name in self.options.signal_noise}
         origin = self.origin(simulated)
-        return claim(self.options, self.bound, self.max_rounds, caps, origin, self.client_noise)
+        return claim(
+            self.options,
+            self.bound,
+            self.max_rounds,
+            signals=caps,
+            origin=origin,
+            by_clients=self.client_noise,
+        )
 
     def record(self, simulated: bool, secret: bytes | None = None) -> dict[str, Any]:
         """Return the claim for ``run.json``.

@@ -56,7 +56,7 @@ def with_privacy(
     law: Kind = "discrete" if by_clients else "gaussian"
     updates = Release(law, options.noise_multiplier or 1.0, max_rounds)
     if options.cohorts == "hidden":
-        updates = _hidden(experiment, options, selector.rule, updates, config)
+        updates = _hidden(experiment, options, selector.rule, updates, config=config)
     needs = selector.rule.needs()
     caps = {
         name: max_signals if name in {*needs.probed, *needs.reported} else 1
@@ -72,11 +72,10 @@ def with_privacy(
     total = bound(releases, *claim)
     draw = selector.rule.known_draw(config.cohort, population)
     coins = draw is not None and draw.scheme == "poisson"
-    divisor = (
-        draw.rate * population
-        if draw and coins
-        else float(config.synchrony.max_uploads(config.cohort))
-    )
+    if draw and coins:
+        divisor = draw.rate * population
+    else:
+        divisor = float(config.synchrony.max_uploads(config.cohort))
     count, update = _adaptive(options, z, divisor)
     update *= _correlation(options, z, config)
     _check_exact(max(population, config.synchrony.max_uploads(config.cohort)), update)

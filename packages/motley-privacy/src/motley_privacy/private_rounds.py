@@ -178,7 +178,7 @@ class PrivateRounds(PrivateStage):
         }
         sent = np.isin(reports.outcome, [int(outcome) for outcome in _SENT])
         noisy = {
-            name: self._noisy(state, reports.ids, name, value, sent)
+            name: self._noisy(state, reports.ids, name, value, sent=sent)
             for name, value in signals.items()
             if name in self.plan.options.signal_noise
         }
@@ -204,11 +204,9 @@ class PrivateRounds(PrivateStage):
         how = self.plan.options.signal_noise[name]
         count = state.signals[name]
         if self.local:
-            return (
-                value + how.scale * noise(self.source, ids, how.noise)
-                if how.noise == "gumbel"
-                else value
-            )
+            if how.noise == "gumbel":
+                return value + how.scale * noise(self.source, ids, how.noise)
+            return value
         sends = sent & (count[ids] < self.plan.signal_cap(name))
         # grows with every call, so that no noise comes twice
         source = self.source.fold("signal", name, int(count.sum()))

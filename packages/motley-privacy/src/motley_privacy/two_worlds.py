@@ -117,6 +117,7 @@ class TwoWorlds:
             # the adversary knows what the others add: the canary's part and the noise are left
             ratio = gaussian_ratio((far_u if far else near_u) + noise, near_u, far_u, deviation)
             sums += np.where(chosen[:, 0], ratio, 0.0)
+            # The floor is for a client that is at its optimum: its share is 1, whatever is divided.
             # |o - w|^2 is 2 losses
             shares = chosen * np.minimum(1.0, self.clip / np.sqrt(np.maximum(2.0 * losses, 1e-12)))
             model = model + rate * (shares @ centres - shares.sum(1, keepdims=True) * model + noise)

@@ -260,11 +260,9 @@ class ActorWorker(RemoteWorker[Any]):
             self._state.spent(node, time.monotonic() - begun_s, steps)
         result = answer if isinstance(answer, Failed) else unwrap(bytearray(answer))
         self._state.compared.worked(node.id)
-        return (
-            Failed(explained(result.error, self._state.compared.name(node.id)))
-            if isinstance(result, Failed)
-            else result
-        )
+        if isinstance(result, Failed):
+            return Failed(explained(result.error, self._state.compared.name(node.id)))
+        return result
 
     def _wait(self, actor: RemoteActor, answer: Any, silent: Callable[[], None] | None) -> Any:
         """Wait for an answer of the actor while it is alive.

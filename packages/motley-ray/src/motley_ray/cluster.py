@@ -157,7 +157,7 @@ class RayCluster(Distributed[Any]):
             setting.threads,
             setting.workers,
             setting.worker_cores,
-            _gpus(setting),
+            gpus=_gpus(setting),
         )
 
     @override

@@ -262,6 +262,7 @@ class ClusterState:
         if len(each) < 2:
             return ""
         slow = max(each, key=lambda ip: each[ip])
+        # 1e-12: a node whose steps took no measurable time is the fastest, and no division by 0.
         times = each[slow] / max(min(each.values()), 1e-12)
         return f"slowest node {slow} ({times:.1f} times the fastest)" if times >= _SLOW else ""
 

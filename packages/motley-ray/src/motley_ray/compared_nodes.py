@@ -277,11 +277,9 @@ def _imported(name: str, path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             try:
-                base = (
-                    importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-                    if node.level
-                    else node.module
-                )
+                base = node.module
+                if node.level:
+                    base = importlib.util.resolve_name("." * node.level + (base or ""), package)
             except ImportError:
                 continue
             if base:

@@ -37,11 +37,10 @@ def facts(libraries: Sequence[str], modules: Sequence[str]) -> dict[str, str]:
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            versions[name] = (
-                f"{MISSING}No module named '{name}'"
-                if _file(name) is None
-                else "a version without a name"
-            )
+            if _file(name) is None:
+                versions[name] = f"{MISSING}No module named '{name}'"
+            else:
+                versions[name] = "a version without a name"
     origin = _file("motley")
     if origin is None:
         versions["Motley"] = f"{MISSING}No module named 'motley'"

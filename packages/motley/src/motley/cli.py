@@ -427,8 +427,8 @@ def compare(
             comparison.directory,
             report,
             target,
-            comparison.controls,
-            plain_intervals,
+            controls=comparison.controls,
+            plain_intervals=plain_intervals,
         )
         _name_confounds(comparison.runs, comparison.controls, with_controls=controls)
     raise_failures(comparison.failures, len(comparison.runs))
@@ -568,16 +568,14 @@ def list_(
     from motley.core.strict_json import finite
     from motley.experiments import registry
 
-    rows = (
-        _listing(kind)
-        if kind
-        else [{"name": name} for name in (*registry.KINDS, "preset", "recipe")]
-    )
-    typer.echo(
-        json.dumps([finite(row) for row in rows], indent=1, allow_nan=False)
-        if as_json
-        else "\n".join(line for row in rows for line in _lines(row))
-    )
+    if kind:
+        rows = _listing(kind)
+    else:
+        rows = [{"name": name} for name in (*registry.KINDS, "preset", "recipe")]
+    if as_json:
+        typer.echo(json.dumps([finite(row) for row in rows], indent=1, allow_nan=False))
+    else:
+        typer.echo("\n".join(line for row in rows for line in _lines(row)))
 
 
 def _listing(kind: str) -> list[dict[str, Any]]:

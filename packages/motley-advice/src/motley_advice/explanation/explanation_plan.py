@@ -126,13 +126,12 @@ class ExplanationPlan:
         """Return what the plan does and why, in sentences."""
         count = len(self.combinations)
         every = len(self.causes) > 1
-        scheme = (
-            f"all {count} combinations of {len(self.causes)} causes (exact Shapley values)"
-            if self.exact and every
-            else f"{count} combinations: one cause at a time from A and from B"
-            if every
-            else "A and B: there is one cause"
-        )
+        if self.exact and every:
+            scheme = f"all {count} combinations of {len(self.causes)} causes (exact Shapley values)"
+        elif every:
+            scheme = f"{count} combinations: one cause at a time from A and from B"
+        else:
+            scheme = "A and B: there is one cause"
         lines = [
             f"{self.number_of_runs} runs: {scheme}, each with {_count(self.seeds)} "
             f"({_listed(self.seeds)})"
@@ -375,11 +374,10 @@ def _within(plan: ExplanationPlan, runs: int) -> ExplanationPlan:
         if candidate.number_of_runs <= runs:
             return candidate
     each = fewer.number_of_runs // len(plan.seeds)
-    allowed = (
-        f"it allows {runs // each} of the {len(plan.seeds)} seeds: give --seeds"
-        if runs >= each
-        else f"one seed takes {each}"
-    )
+    if runs >= each:
+        allowed = f"it allows {runs // each} of the {len(plan.seeds)} seeds: give --seeds"
+    else:
+        allowed = f"one seed takes {each}"
     causes = ", ".join(cause.name for cause in plan.causes)
     raise ConfigError(
         f"got {runs}; of the causes ({causes}) one at a time from both ends takes "

@@ -61,7 +61,9 @@ def difference_table(plan: ExplanationPlan, spent: Sequence[KeyDifference] = ())
 
 
 def _value(value: Any) -> str:
-    return DASH if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+    if value is None:
+        return DASH
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def spent_differences(explanation: Explanation) -> list[KeyDifference]:
@@ -122,11 +124,10 @@ def _gap(explanation: Explanation) -> float:
 
 def _note(explanation: Explanation) -> str:
     plan = explanation.plan
-    kind = (
-        "Shapley values over all combinations"
-        if plan.exact
-        else "Means of the changes of one cause from A and from B"
-    )
+    if plan.exact:
+        kind = "Shapley values over all combinations"
+    else:
+        kind = "Means of the changes of one cause from A and from B"
     seeds = ", ".join(str(plan.seeds[place]) for place in explanation.counted)
     lines = [f"{kind}, paired over the seeds {seeds or 'none'}."]
     if len(explanation.counted) > 1:
@@ -245,11 +246,9 @@ def _unlike(explanation: Explanation) -> list[str]:
         for key in computed.keys() - _CHOSEN:
             held.setdefault(key, {})[str(computed[key])] = None
     unlike = [f"{key} {' and '.join(values)}" for key, values in held.items() if len(values) > 1]
-    return (
-        [f"not all runs were computed alike ({'; '.join(unlike)}), so last bits may differ"]
-        if unlike
-        else []
-    )
+    if unlike:
+        return [f"not all runs were computed alike ({'; '.join(unlike)}), so last bits may differ"]
+    return []
 
 
 def write_explanation(explanation: Explanation) -> Path:

@@ -102,11 +102,14 @@ def _shift(sample: Sample, population: int, pairs: Ints, accuracies: Floats, d: 
         times > 0, np.maximum(sums, 0) / np.maximum(times, 1), np.nan
     )
     mean = float(accuracies.mean())
-    error = (
-        1.96 * float(accuracies.std(ddof=1)) / math.sqrt(min(len(accuracies), (times > 0).sum()))
-        if len(accuracies) > 1
-        else math.nan
-    )
+    if len(accuracies) > 1:
+        error = (
+            1.96
+            * float(accuracies.std(ddof=1))
+            / math.sqrt(min(len(accuracies), (times > 0).sum()))
+        )
+    else:
+        error = math.nan
     low = max(mean - error, 0.0)
     high = min(max(mean + error, 0.0), 1.0)
     return shift(

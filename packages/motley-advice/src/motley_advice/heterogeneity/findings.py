@@ -214,7 +214,7 @@ class Inspection:
                     f"number per client [{population}]"
                 )
             named[finding.name] = finding
-        return cls(named, population, notes, outlying, columns)
+        return cls(named, population, notes, outlying, columns=columns)
 
     def __getitem__(self, name: str) -> Finding:
         """Return a finding by its name. Raises DataError if there is none."""
@@ -230,9 +230,9 @@ class Inspection:
         return Inspection.of(
             [*self.findings.values(), *findings],
             self.population,
-            (*self.notes, *notes),
-            self.outlying,
-            self.columns,
+            notes=(*self.notes, *notes),
+            outlying=self.outlying,
+            columns=self.columns,
         )
 
     def profile(self) -> dict[str, float]:
@@ -290,10 +290,10 @@ class Inspection:
             )
             return cls.of(
                 [_finding(finding) for finding in record["findings"]],
-                int(record["population"]),
-                tuple(record["notes"]),
-                outlying,
-                tuple(DifferingColumn(**column) for column in record.get("columns", [])),
+                population=int(record["population"]),
+                notes=tuple(record["notes"]),
+                outlying=outlying,
+                columns=tuple(DifferingColumn(**column) for column in record.get("columns", [])),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DataError(

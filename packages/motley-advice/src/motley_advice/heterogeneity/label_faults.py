@@ -130,12 +130,13 @@ def label_faults(rows: Rows, columns: ColumnFaults, key: Key) -> list[LabelFault
         swap = _swap(labels, guess, rows.classes)
         unexplained = int((guess != swap[labels]).sum()) - expected[k]
         flagged = np.flatnonzero(columns.any[k])
-        mended = (
-            _after_repair(rows=rows, classifier=classifier, client=k, columns=columns, key=key)
-            - expected[k]
-            if len(flagged)
-            else np.inf
-        )
+        if len(flagged):
+            mended = (
+                _after_repair(rows=rows, classifier=classifier, client=k, columns=columns, key=key)
+                - expected[k]
+            )
+        else:
+            mended = np.inf
         few = len(flagged) <= max(2, rows.x.shape[1] // 3)
         if mended <= _ENDED * beyond and (
             mended < unexplained or (few and mended <= 1.5 * max(unexplained, 1))

@@ -106,14 +106,15 @@ def _measured(data: ClientData, key: Key) -> Inspection:
         findings += [Finding(name, math.nan, how="not measurable", note=why) for name in _SAMPLED]
     hashes = sample_hashes(data)
     certain = certain_copies(data, hashes)
-    outlying, columns = (
-        outlying_clients(data, hashes, certain, key.fold("inspect"))
-        if data.per_sample
-        else ([], [])
-    )
+    if data.per_sample:
+        outlying, columns = outlying_clients(data, hashes, certain, key.fold("inspect"))
+    else:
+        outlying, columns = ([], [])
     named = tuple(dataclasses.replace(client, name=data.name(client.client)) for client in outlying)
     findings += duplicate_findings(data, hashes, certain)
-    return Inspection.of(findings, len(data), notes, named, tuple(columns))
+    return Inspection.of(
+        findings, population=len(data), notes=notes, outlying=named, columns=tuple(columns)
+    )
 
 
 def _sampled(data: ClientData, sample: Sample, key: Key) -> tuple[list[Finding], tuple[str, ...]]:
@@ -142,11 +143,10 @@ def _sampled(data: ClientData, sample: Sample, key: Key) -> tuple[list[Finding],
     doubtful = concept.value > _DOUBTFUL or noise[0].value > _DOUBTFUL
     few = _few_clients(data, sample, key.fold("few"))
     if doubtful:  # a class means the same where the vote of all says so
-        sample = few = (
-            sample.part(agreeing(sample, near))
-            if few is sample
-            else few.part(agreeing(few, nearest(few)))
-        )
+        if few is sample:
+            sample = few = sample.part(agreeing(sample, near))
+        else:
+            sample = few = few.part(agreeing(few, nearest(few)))
     return [*feature_findings(sample, few, population, folded), concept, *noise], (note,)
 
 

@@ -230,25 +230,22 @@ def _columns(data: ClientData, key: Key) -> _SeenRows | None:
         return None
     at = _drawn(data, chosen, min(ROWS, NUMBERS // min(width, _TABLE)), key)
     raw = data.read(data.rows.values[at])
-    x = (
-        raw.reshape(len(raw), -1).astype(np.float64)
-        if plain
-        else cheap_features(raw, key).astype(np.float64)
-    )
+    if plain:
+        x = raw.reshape(len(raw), -1).astype(np.float64)
+    else:
+        x = cheap_features(raw, key).astype(np.float64)
     rows = Rows(
         owner=data.rows.owner[at], y=data.labels[at], x=x, clients=len(data), classes=data.classes
     )
     by_name = plain and len(data.columns.names) == x.shape[1]
-    names = (
-        data.columns.names
-        if by_name
-        else tuple(f"column {j}" if plain else _INPUTS for j in range(x.shape[1]))
-    )
-    shift, scale = (
-        (data.columns.shift, data.columns.scale)
-        if by_name
-        else (np.zeros(x.shape[1]), np.ones(x.shape[1]))
-    )
+    if by_name:
+        names = data.columns.names
+    else:
+        names = tuple(f"column {j}" if plain else _INPUTS for j in range(x.shape[1]))
+    if by_name:
+        shift, scale = (data.columns.shift, data.columns.scale)
+    else:
+        shift, scale = (np.zeros(x.shape[1]), np.ones(x.shape[1]))
     classes = tuple(map(data.class_name, range(data.classes))) if data.targets == "classes" else ()
     return _SeenRows(rows=rows, names=names, shift=shift, scale=scale, classes=classes)
 
@@ -265,11 +262,10 @@ def _drawn(data: ClientData, clients: Ids, budget: int, key: Key) -> Ints:
     for k in clients.tolist():
         first = int(data.rows.offsets[k])
         size = int(data.rows.sizes[k])
-        chosen = (
-            key.fold("outlying rows", k).numpy().choice(size, each, replace=False)
-            if size > each
-            else np.arange(size)
-        )
+        if size > each:
+            chosen = key.fold("outlying rows", k).numpy().choice(size, each, replace=False)
+        else:
+            chosen = np.arange(size)
         drawn.append(first + np.sort(chosen))
     return np.concatenate(drawn)
 
@@ -499,7 +495,7 @@ def _of_columns(
     """Return a client with columns in other units or with an offset, once for each kind."""
     kinds: dict[str, dict[str, str]] = {}
     for j in np.flatnonzero((columns.place | columns.spread)[client]).tolist():
-        kind, sentence = _column(seen, client, j, bool(columns.spread[client, j]), key)
+        kind, sentence = _column(seen, client, j, spread=bool(columns.spread[client, j]), key=key)
         if kind:
             kinds.setdefault(kind, {})[seen.names[j]] = sentence
     remedies = {
@@ -534,11 +530,9 @@ def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tup
     """
     name = seen.names[j]
     if name == _INPUTS:
-        return (
-            ("units", "the inputs spread otherwise")
-            if spread
-            else ("offset", "the inputs lie elsewhere")
-        )
+        if spread:
+            return ("units", "the inputs spread otherwise")
+        return ("offset", "the inputs lie elsewhere")
     values = seen.raw(j, seen.rows.x[:, j])
     own = seen.rows.owner == client
     elsewhere = {
@@ -560,7 +554,9 @@ def _column(seen: _SeenRows, client: int, j: int, spread: bool, key: Key) -> tup
         both_signs = min((values[~own] > 0).mean(), (values[~own] < 0).mean()) > _BOTH_SIGNS
         sizes = np.abs(values) if both_signs else values
         called = "median size" if both_signs else "median"
-        here, there, medians = _medians(seen, sizes, own, np.nan, times, called)
+        here, there, medians = _medians(
+            seen, values=sizes, own=own, apart=np.nan, times=times, called=called
+        )
         factor = here / there if here * there > 0 else times
         return "units", f"{name} {_short(factor)} times the others' ({medians})"
     _, _, medians = _medians(seen, values, own, float(np.median(mine - like)))

@@ -83,7 +83,7 @@ def noise_findings(sample: Sample, near: Near, rules: Rules, population: int) ->
     own_margin, own_wrong = _heard(sample, near, np.ones(near.at.shape, bool))
     own_part = _clear_part(own_margin, own_wrong)[0]
     judged = [_counts(sample, part, wrong), _counts(sample, own_part, own_wrong)]
-    return _findings(sample, population, judged, hard, noise)
+    return _findings(sample, population, judged, hard, noise=noise)
 
 
 def _heard(sample: Sample, near: Near, voters: Bools) -> tuple[Floats, Bools]:

@@ -214,11 +214,13 @@ def _at_model(loop: RoundLoop, suffix: str) -> list[Finding]:
         for at in range(0, len(chosen), few):
             ids = chosen[at : at + few]
             view = None if views is None else views(ids)
-            yield loop.engine.measure(ids, download, {}, {"gradient": None}, Key(0), view)[
-                "gradient"
-            ]
+            yield loop.engine.measure(
+                ids, download, client_states={}, want={"gradient": None}, key=Key(0), data_view=view
+            )["gradient"]
 
-    return _findings(pieces(), len(chosen), len(clients), numbers, suffix)
+    return _findings(
+        pieces(), n=len(chosen), population=len(clients), numbers=numbers, suffix=suffix
+    )
 
 
 def _drawn(clients: Ids, sizes: Ids, numbers: int, key: Key) -> Ids:

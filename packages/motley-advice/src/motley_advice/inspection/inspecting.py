@@ -134,7 +134,7 @@ def inspect(
     folder = None if data is None else Path(data)
     labels = _labels([source.label for source in sources])
     federations = [
-        _one(source, label, rounds, folder, report)
+        _one(source, label, rounds, data=folder, tell=report)
         for source, label in zip(sources, labels, strict=True)
     ]
     shared = (

@@ -203,11 +203,10 @@ def _section(
     """Return a section of findings with its pictures; None without findings."""
     if not findings:
         return None
-    table = (
-        _one_table(federations[0], findings)
-        if len(federations) == 1
-        else _side_by_side(federations, findings)
-    )
+    if len(federations) == 1:
+        table = _one_table(federations[0], findings)
+    else:
+        table = _side_by_side(federations, findings)
     return Section(name, [*non_empty(*pictures, client_curves(federations, findings, name)), table])
 
 

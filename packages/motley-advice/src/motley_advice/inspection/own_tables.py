@@ -236,11 +236,12 @@ def _check(path: Path, names: list[str], columns: dict[str, str | None]) -> None
     )
     for key, name in columns.items():
         if name not in names:
-            problem = (
-                f"{path} is a table, and nothing says which column names the client of a row"
-                if name is None
-                else (f"{path} has no column {name!r}{suggest(name, names)}")
-            )
+            if name is None:
+                problem = (
+                    f"{path} is a table, and nothing says which column names the client of a row"
+                )
+            else:
+                problem = f"{path} has no column {name!r}{suggest(name, names)}"
             raise ConfigError(
                 f"{problem}; write {line}; its columns: {shortened(', '.join(names), 300)}", key
             )

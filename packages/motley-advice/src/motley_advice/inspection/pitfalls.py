@@ -136,11 +136,10 @@ def fair_to_wrong_labels(examined: Examined) -> str | None:
     corrupted = config.world.failures.corrupts_updates or examined.wrong_labels > WRONG
     if not corrupted or not any(part.warns() for part in parts):
         return None
-    cause = (
-        "updates are corrupted"
-        if config.world.failures.corrupts_updates
-        else f"{examined.wrong_labels:.0%} of labels are {examined.wrong}"
-    )
+    if config.world.failures.corrupts_updates:
+        cause = "updates are corrupted"
+    else:
+        cause = f"{examined.wrong_labels:.0%} of labels are {examined.wrong}"
     return (
         f"the algorithm gives more weight to clients of high loss, and {cause}, which makes losses "
         "high, too; set "
@@ -204,11 +203,10 @@ def of_outlying(odd: Sequence[OutlyingClient]) -> str | None:
         return f"{whose} {hold} copies; {odd[0].remedy} (see the list of outlying clients)"
     differ = "differs" if len(names) == 1 else "differ"
     remedies = {each.remedy for each in odd}
-    remedy = (
-        f"{odd[0].remedy} (see the list of outlying clients)"
-        if len(remedies) == 1
-        else "do what the list of outlying clients says of each"
-    )
+    if len(remedies) == 1:
+        remedy = f"{odd[0].remedy} (see the list of outlying clients)"
+    else:
+        remedy = "do what the list of outlying clients says of each"
     return (
         f"{whose} {differ} from all others ({', '.join(kinds)}), by a fault or for a "
         f"reason; look there first, and if it is a fault, {remedy}"

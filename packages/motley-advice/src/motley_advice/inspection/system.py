@@ -109,11 +109,10 @@ def _links(loop: RoundLoop) -> list[Finding]:
         federated=_LOGGED,
         federated_bytes=0,
     )
-    note = (
-        "every link is infinitely fast"
-        if np.isinf(mbps).all()
-        else f"the 90th percentile of uplinks is {ratio:.3g} times the 10th"
-    )
+    if np.isinf(mbps).all():
+        note = "every link is infinitely fast"
+    else:
+        note = f"the 90th percentile of uplinks is {ratio:.3g} times the 10th"
     spread = exact("link_spread", scaled, unit="share", note=note)
     if np.isinf(mbps).all():
         return [spread]
@@ -248,11 +247,10 @@ def _rounds(loop: RoundLoop, planned: PlannedRounds) -> list[Finding]:
         "upload": planned.column("arrives_s") - planned.column("computed_s"),
     }
     total = sum(float(part.sum()) for part in parts.values())
-    split = (
-        ", ".join(f"{name} {part.sum() / total:.0%}" for name, part in parts.items())
-        if total
-        else "no time passes"
-    )
+    if total:
+        split = ", ".join(f"{name} {part.sum() / total:.0%}" for name, part in parts.items())
+    else:
+        split = "no time passes"
     estimated = partial(
         Finding,
         needs="nothing: the server times its rounds",

@@ -51,21 +51,18 @@ def value_text(finding: Finding, value: float | None = None) -> str:
         return "no limit"
     if finding.unit == "bytes":
         return bytes_in_words(value)
-    unit = (
-        ""
-        if finding.unit in ("", "share", "cosine", "distance", finding.name)
-        else f" {finding.unit}"
-    )
+    if finding.unit in ("", "share", "cosine", "distance", finding.name):
+        unit = ""
+    else:
+        unit = f" {finding.unit}"
     return short_number(value) + unit
 
 
 def interval_text(finding: Finding) -> str:
     """Return ``low to high``; nothing without an interval."""
-    return (
-        ""
-        if isnan(finding.low) or isnan(finding.high)
-        else f"{value_text(finding, finding.low)} to {value_text(finding, finding.high)}"
-    )
+    if isnan(finding.low) or isnan(finding.high):
+        return ""
+    return f"{value_text(finding, finding.low)} to {value_text(finding, finding.high)}"
 
 
 def bytes_in_words(size: float) -> str:

@@ -62,11 +62,9 @@ class Objective:
     target: float = nan
 
     def __str__(self) -> str:
-        return (
-            f"{self.kind}:{self.target:g}"
-            if self.kind in _COSTS
-            else self.metric or self.kind.replace("metric", "headline")
-        )
+        if self.kind in _COSTS:
+            return f"{self.kind}:{self.target:g}"
+        return self.metric or self.kind.replace("metric", "headline")
 
     @property
     def unit(self) -> str:
@@ -86,11 +84,9 @@ class Objective:
         else:
             value = measures.ends(self._curve(run, samples, "round"), better).last_ten
         order = -value if better else value
-        return (
-            ObjectiveValue(value, True, order)
-            if order < DIVERGED
-            else ObjectiveValue(nan, True, DIVERGED)
-        )
+        if order < DIVERGED:
+            return ObjectiveValue(value, True, order)
+        return ObjectiveValue(nan, True, DIVERGED)
 
     def _curve(self, run: Run, samples: Samples, axis: measures.Axis) -> measures.Curve:
         scope = measures.written_scope(run)

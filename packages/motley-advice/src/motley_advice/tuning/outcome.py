@@ -127,11 +127,9 @@ class TuningResult:
         """Return the name of an objective; of the headline, that of the task's metric where a run
         says it."""
         run = next((run for method in self.methods for run in method.test), None)
-        return (
-            measures.metric_of(run)[0]
-            if str(objective) == "headline" and run is not None
-            else str(objective)
-        )
+        if str(objective) == "headline" and run is not None:
+            return measures.metric_of(run)[0]
+        return str(objective)
 
     def tested(self, method: TunedMethod, objective: Objective) -> list[ObjectiveValue]:
         """Return an objective on test samples for each test seed, the mean over experiments."""

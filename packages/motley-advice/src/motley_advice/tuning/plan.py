@@ -198,12 +198,12 @@ class TuningPlan:
             ]
             each += f"; by successive halving {', '.join(rungs)} of a run"
         same = len(set(costs.values())) == 1
-        budget = (
-            f"{next(iter(costs.values())):.4g} run-equivalents a method"
-            if same
-            else "run-equivalents: "
-            + ", ".join(f"{label} {cost:.4g}" for label, cost in costs.items())
-        )
+        if same:
+            budget = f"{next(iter(costs.values())):.4g} run-equivalents a method"
+        else:
+            budget = "run-equivalents: " + ", ".join(
+                f"{label} {cost:.4g}" for label, cost in costs.items()
+            )
         tests = len(self.methods) * len(self.bases) * len(self.test_seeds)
         lines = [f"{each}: {budget}, {sum(costs.values()):.4g} in all; then {tests} test runs"]
         few = [m.label for m in self.methods if m.trials < self.trials]
@@ -390,11 +390,10 @@ def _halving(base: Experiment, rounds: int | None, hours: float | None, factor: 
         raise ConfigError(
             f"got {factor}; expected at least 2: one trial in so many goes on", "--factor"
         )
-    name, key = (
-        ("--rounds-first", "stop.rounds")
-        if rounds is not None
-        else ("--hours-first", "stop.virtual_hours")
-    )
+    if rounds is not None:
+        name, key = ("--rounds-first", "stop.rounds")
+    else:
+        name, key = ("--hours-first", "stop.virtual_hours")
     end = base.stop.rounds if rounds is not None else base.stop.virtual_hours
     first = float(rounds if rounds is not None else hours or 0)
     if end is None:
@@ -407,11 +406,10 @@ def _halving(base: Experiment, rounds: int | None, hours: float | None, factor: 
         )
     shares = []
     while first < end * (1 - 1e-9):
-        share = (
-            base.evaluate.every * ceil(first / base.evaluate.every) / end
-            if rounds is not None
-            else first / end
-        )
+        if rounds is not None:
+            share = base.evaluate.every * ceil(first / base.evaluate.every) / end
+        else:
+            share = first / end
         shares += [share] if share < 1 and share not in shares else []
         first *= factor
     return Halving(key, (*shares, 1.0), factor)
@@ -457,7 +455,7 @@ def _methods(
             )
         space = parse_space(text, f"--over {key}")
         for label in chosen:
-            _check_space(label, bases, changes, key, space, alone=bool(colon))
+            _check_space(label, bases, changes, key, space=space, alone=bool(colon))
             spaces[label][key] = space
     empty = [label for label, own in spaces.items() if not own]
     if empty:
@@ -514,11 +512,12 @@ def _check_space(
                 for value in space.ends
             ]
         except ConfigError as error:
-            methods = (
-                []
-                if alone
-                else [method for method in changes if _takes(base, changes[method], key, space)]
-            )
+            if alone:
+                methods = []
+            else:
+                methods = [
+                    method for method in changes if _takes(base, changes[method], key, space)
+                ]
             hint = (
                 f"; for one method alone write --over {methods[0]}:{key}={space}" if methods else ""
             )

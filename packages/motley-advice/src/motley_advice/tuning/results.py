@@ -95,12 +95,13 @@ def results_table(result: TuningResult) -> Table:
         for i, method in enumerate(result.methods)
     ]
     seeds = ", ".join(map(str, result.plan.test_seeds))
-    note = (
-        f"Validation: of the trial that was chosen. Test: seeds {seeds}, which tuning never saw. "
-        f"{intervals_in_words(result.comparisons)}".strip()
-        if tested
-        else ""
-    )
+    if tested:
+        note = (
+            f"Validation: of the trial that was chosen. Test: seeds {seeds}, which tuning never "
+            f"saw. {intervals_in_words(result.comparisons)}".strip()
+        )
+    else:
+        note = ""
     return Table([*heads, "run-equivalents"], rows, note)
 
 
@@ -256,7 +257,7 @@ def _picture(result: TuningResult, place: int) -> Picture:
             axes = figure.add_subplot(rows, columns, at + 1)
             for i, method in enumerate(result.methods):
                 if key in method.plan.spaces:
-                    _draw(axes, method, i, key, place, bool(objective.unit))
+                    _draw(axes, method, number=i, key=key, place=place, cost=bool(objective.unit))
             axes.set(xlabel=key, ylabel=title)
         return to_svg(
             figure,

@@ -109,11 +109,10 @@ def tune(
     """
     need_optuna()
     with imports(allow_import):
-        experiments = (
-            experiment
-            if isinstance(experiment, Sequence) and not isinstance(experiment, str)
-            else [experiment]
-        )
+        if isinstance(experiment, Sequence) and not isinstance(experiment, str):
+            experiments = experiment
+        else:
+            experiments = [experiment]
         bases = [
             as_experiment(base if task is None else with_own(base, task), overrides)
             for base in experiments
@@ -132,11 +131,10 @@ def tune(
         )
     if jobs < 1:
         raise ConfigError(f"got {jobs}; expected at least 1", "jobs")
-    folder = (
-        Path(out)
-        if out is not None
-        else Path("runs") / f"{slug(plan.bases[0].name)}-tuned" / plan.study_id()
-    )
+    if out is not None:
+        folder = Path(out)
+    else:
+        folder = Path("runs") / f"{slug(plan.bases[0].name)}-tuned" / plan.study_id()
     options = {
         "data": Path(data) if data is not None else None,
         "on_ray": on_ray,
@@ -144,9 +142,9 @@ def tune(
         "allow_other_numerics": allow_other_numerics,
     }
     if on_ray is None:
-        return _run(plan, folder, options, jobs, say)
+        return _run(plan, folder, options, jobs, say=say)
     with required_extension("runner", "ray", "on_ray").connected(on_ray, plan.bases):
-        return _run(plan, folder, options, jobs, say)
+        return _run(plan, folder, options, jobs, say=say)
 
 
 def _run(
@@ -332,11 +330,12 @@ class _Study:
         mine = self._proposals[method.label]
         trials = []
         for number in range(method.trials):
-            records = (
-                [mine.kept(number, rung) for rung in range(len(self._plan.halving.shares))]
-                if mine.told(number)
-                else []
-            )
+            if mine.told(number):
+                records = [
+                    mine.kept(number, rung) for rung in range(len(self._plan.halving.shares))
+                ]
+            else:
+                records = []
             if records and records[0] is not None:
                 steps = tuple(StepResult.of(record) for record in records if record is not None)
                 trials.append(TuningTrial(number, mine.values(number), steps))
@@ -431,11 +430,9 @@ class _Study:
             problem = (
                 f"{failure.point.label}, seed {failure.point.experiment.seed}: {failure.error}"
             )
-            raise (
-                UserError(f"{problem}; the study stops here, and the same command goes on")
-                if isinstance(failure.error, UserError)
-                else failure.error
-            )
+            if isinstance(failure.error, UserError):
+                raise UserError(f"{problem}; the study stops here, and the same command goes on")
+            raise failure.error
         return runs
 
     def _ended(self, run: Run) -> None:

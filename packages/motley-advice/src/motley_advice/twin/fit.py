@@ -144,11 +144,10 @@ def fitted(seconds: Floats, client: Ids, round: Ints, population: int) -> Law:
     together = common(
         values[~outlying] - means[client[~outlying]], client[~outlying], round[~outlying]
     )
-    share = (
-        float(np.clip(together / usual_values.within, 0, MOST_COMMON))
-        if usual_values.within
-        else 0.0
-    )
+    if usual_values.within:
+        share = float(np.clip(together / usual_values.within, 0, MOST_COMMON))
+    else:
+        share = 0.0
     each = np.unique(round, return_counts=True)[1]
     free = len(values) / (1 + (float((each**2).sum()) / len(values) - 1) * share)
     known_values = max(1, int(np.rint(free)))

@@ -210,10 +210,19 @@ def what_if(
             failure.error for failure in failures if failure.point.experiment.run_id() in mine
         )
     rounds = min([recorded["rounds"], *(run.tables["rounds"].num_rows for run in own)])
-    units = recorded["server_s"], _bits_scale(own, recorded)
+    scale = _bits_scale(own, recorded)
     changed = tuple(key.partition(".")[0] for key in over or {})
     rules = [
-        _rule(label, members[0].meta["run_id"] in mine, changed, members, rounds, target, *units)
+        _rule(
+            label,
+            recorded=members[0].meta["run_id"] in mine,
+            changed=changed,
+            runs=members,
+            rounds=rounds,
+            target=target,
+            server_s=recorded["server_s"],
+            scale=scale,
+        )
         for label, members in group_runs(runs).items()
     ]
     rules.sort(key=lambda rule: not rule.recorded)

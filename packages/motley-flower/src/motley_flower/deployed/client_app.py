@@ -71,17 +71,25 @@ class Node:
                 "this node has no folder for what its clients keep; start the node with "
                 '--node-config folder="/..."'
             )
-        holds = config.get(SHARE, 1.0), config.get(MEMORY)
-        which = (client if self.task is not None else None, str(folder), str(data), *holds)
+        share = config.get(SHARE, 1.0)
+        memory_mb = config.get(MEMORY)
+        which = (
+            client if self.task is not None else None,
+            str(folder),
+            str(data),
+            share,
+            memory_mb,
+        )
         if self._runtime is None or self._runtime[0] != which:
             task = None if self.task is None else self.task(client, config)
             runtime = ClientRuntime(
                 as_experiment(self.experiment),
                 Path(folder),
                 task,
-                Path(data) if data else None,
-                self.secrets,
-                *holds,
+                data=Path(data) if data else None,
+                secrets=self.secrets,
+                share=share,
+                memory_mb=memory_mb,
             )
             self._runtime = which, runtime
         return self._runtime[1]

@@ -136,6 +136,8 @@ class ClientLedger:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.path.parent.chmod(0o700)
+            # A lock file of its own: the ledger is replaced, and a lock on the file that was
+            # replaced would keep nobody out.
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
             handle = os.open(self.path.with_suffix(".lock"), flags, 0o600)
         except OSError as error:

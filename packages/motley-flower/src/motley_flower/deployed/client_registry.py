@@ -192,7 +192,7 @@ class ClientRegistry:
         answers: dict[int, T] = {}
         while sent:
             replies = self.transport.wait(list(sent), until_s)
-            answers |= self._read(ledger, sent, replies, read, kind, step)
+            answers |= self._read(ledger, sent, replies, read, kind=kind, step=step)
             if not replies:
                 break
         for order in sent.values():
@@ -277,7 +277,12 @@ class ClientRegistry:
                 list(self._asked), self.transport.now_s if until_s is None else until_s
             )
             enrolments = self._read(
-                ledger, self._asked, replies, self.codec.read_enrolment, "enrol", step
+                ledger,
+                sent=self._asked,
+                replies=replies,
+                read=self.codec.read_enrolment,
+                kind="enrol",
+                step=step,
             )
             for client, (examples, signals) in enrolments.items():
                 self.unsure.discard(client)
@@ -319,11 +324,10 @@ class ClientRegistry:
         listed = self.transport.transport.examples
         capped = set(np.flatnonzero(self.examples > caps).tolist())
         for client in sorted(capped - self._capped):
-            why = (
-                "as the file of clients has it"
-                if client in listed
-                else f"{self.limits.sample_cap:g} times the median"
-            )
+            if client in listed:
+                why = "as the file of clients has it"
+            else:
+                why = f"{self.limits.sample_cap:g} times the median"
             sentence = f"its {self.examples[client]} samples count as {caps[client]:.0f}, {why}"
             _LOG.warning("client %d: %s", client, sentence)
             self.incidents.note(client, "capped", sentence)
@@ -338,6 +342,7 @@ class ClientRegistry:
         ConfigError: no client came in all the time there is.
         """
         until_s = self.transport.now_s + self.limits.start_s
+        # A copy, for meeting clients changes the array that says who was met before.
         expected = self.met.copy() if self.met.any() else ~self.met
         new = np.zeros(0, np.int64)
         while True:
@@ -354,11 +359,10 @@ class ClientRegistry:
                 break
             self.transport.wait([], min(until_s, self.transport.now_s + self.limits.look_s))
         if not self.met.any():
-            refusal = (
-                f"all {len(self.met)} clients refuse"
-                if hopeless
-                else f"no client came within {self.limits.start_s:g} s"
-            )
+            if hopeless:
+                refusal = f"all {len(self.met)} clients refuse"
+            else:
+                refusal = f"no client came within {self.limits.start_s:g} s"
             silent = self.transport.transport.refusal
             why = self._refusal or (f" ({silent})" if silent else "")
             raise ConfigError(

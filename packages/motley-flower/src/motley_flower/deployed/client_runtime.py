@@ -120,11 +120,10 @@ class ClientRuntime:
                 f"secure_aggregation=SecureOptions(clip={noise.clip:g})",
                 "privacy.noise_by",
             )
-        self.sums = (
-            None
-            if plan is None or noise is None
-            else NoisySums(noise, plan.max_rounds, folder, self.agreed)
-        )
+        if plan is None or noise is None:
+            self.sums = None
+        else:
+            self.sums = NoisySums(noise, plan.max_rounds, folder, self.agreed)
 
     def answer(self, client: int, message: object) -> bytes:
         """Return the answer to an order for this client.
@@ -208,7 +207,15 @@ class ClientRuntime:
         who = np.array([order.client])
         own = {order.client: split_state(memory)[0]}
         slices = Slices(np.array([order.width])) if order.width < 1 else None
-        met = self.engine.measure(who, self._model(order), own, order.probed, key, None, slices)
+        met = self.engine.measure(
+            who,
+            download=self._model(order),
+            client_states=own,
+            want=order.probed,
+            key=key,
+            data_view=None,
+            slices=slices,
+        )
         values = {name: _number(value[0]) for name, value in met.items()}
         return {"signals": self.signals.sent(order, values), "forgot": forgot}
 
@@ -216,7 +223,9 @@ class ClientRuntime:
         """Answer a step of secure aggregation."""
         secrets: Any = self.secrets
         return {
-            "upload": secrets.answer(self.folder, order.run, order.client, order.secure, self.sums)
+            "upload": secrets.answer(
+                self.folder, order.run, order.client, message=order.secure, sums=self.sums
+            )
         }
 
     def _train(self, order: Order) -> dict[str, Any]:
@@ -267,13 +276,24 @@ class ClientRuntime:
         if self.secrets is not None and self.sums is not None:
             update = result.parts["delta"].value if result.finite else torch.zeros(layout.size)
             return self.secrets.masked(
-                self.folder, order.run, order.client, order.secure, update, 1, self.sums
+                self.folder,
+                order.run,
+                order.client,
+                message=order.secure,
+                update=update,
+                examples=1,
+                sums=self.sums,
             ), before
         values = {name: self._weighed(order, part) for name, part in result.parts.items()}
         if self.secrets is not None:
             examples = int(self.setting.task.federation.train.sizes[order.client])
             return self.secrets.masked(
-                self.folder, order.run, order.client, order.secure, values["delta"], examples
+                self.folder,
+                order.run,
+                order.client,
+                message=order.secure,
+                update=values["delta"],
+                examples=examples,
             ), before
         if order.width < 1:
             values["delta"] = narrowed(values["delta"], layout, order.width)

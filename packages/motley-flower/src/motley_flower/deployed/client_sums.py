@@ -123,6 +123,8 @@ class _Count:
         """Write the number, which only grows, onto the disk."""
         try:
             write_whole(self.handle, text.encode(), 0)
+            # On the disk before the sum leaves: a client that is started again must not count anew
+            # what it has already sent.
             os.fsync(self.handle)
             sync_folder(self.path.parent)
         except OSError as error:

@@ -170,11 +170,10 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         # the model sent last, and its bytes by the share of the ranks that they hold
         self._packed: tuple[Tensors, dict[float, bytes]] = ({}, {})
         slicing = self.setting.algorithm.local.slicing
-        self.slices = (
-            None
-            if slicing is None
-            else MeasuredSlices(self.setting, config.world, clients.registry)
-        )
+        if slicing is None:
+            self.slices = None
+        else:
+            self.slices = MeasuredSlices(self.setting, config.world, clients.registry)
         self.holding = self.slices
 
     # ---------------------------------------------------------------------- which clients there are
@@ -203,11 +202,10 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         reported = {name: value[ids] for name, value in registry.signals.items()}
         if self.private is not None:
             self.private.account.asked(self.codec.enrolled, ids)
-        sizes = (
-            reported["num_examples"][:, 0]
-            if "num_examples" in reported
-            else registry.counted[ids].astype(np.float64)
-        )
+        if "num_examples" in reported:
+            sizes = reported["num_examples"][:, 0]
+        else:
+            sizes = registry.counted[ids].astype(np.float64)
         return {**estimates, **reported, "num_examples": sizes}
 
     def federation_rows(self, now: Moment) -> Iterator[dict[str, Any]]:
@@ -219,11 +217,10 @@ class DeployedBackend(ClientBackend[DeployedClients]):
             yield {"client": met, "labels": np.zeros((len(met), 0), np.int64)}
             return
         reported = registry.signals.get("label_histogram")
-        labels = (
-            np.zeros((len(met), 0), np.int64)
-            if reported is None
-            else reported[met].astype(np.int64)
-        )
+        if reported is None:
+            labels = np.zeros((len(met), 0), np.int64)
+        else:
+            labels = reported[met].astype(np.int64)
         yield {"client": met, "num_train": registry.examples[met], "labels": labels}
 
     def sizes(self, now: Moment) -> Sizes:
@@ -278,11 +275,11 @@ class DeployedBackend(ClientBackend[DeployedClients]):
                 client: self.codec.probe(
                     clients.registry.run,
                     client,
-                    now.draw_index,
-                    accepted.get(client, -1),
-                    learning,
-                    self._model(now, download, widths[client]),
-                    widths[client],
+                    round=now.draw_index,
+                    accepted=accepted.get(client, -1),
+                    wanted=learning,
+                    model=self._model(now, download, widths[client]),
+                    width=widths[client],
                 )
                 for client in ids.tolist()
             }
@@ -416,8 +413,8 @@ class DeployedBackend(ClientBackend[DeployedClients]):
                     clients.registry.run,
                     dispatch,
                     last_accepted,
-                    self._model(now, order.download, dispatch.width),
-                    secure.get(client, b""),
+                    model=self._model(now, order.download, dispatch.width),
+                    secure=secure.get(client, b""),
                 ).seal()
                 dispatch.bits_down = 8 * len(sealed[client])
         messages = (
@@ -428,11 +425,10 @@ class DeployedBackend(ClientBackend[DeployedClients]):
             dispatch.message = messages.get(dispatch.client, "")
             if not dispatch.message:
                 dispatch.bits_down = 0
-                unsent = (
-                    "its message could not be sent"
-                    if dispatch.client in sealed
-                    else "it takes no part in secure aggregation"
-                )
+                if dispatch.client in sealed:
+                    unsent = "its message could not be sent"
+                else:
+                    unsent = "it takes no part in secure aggregation"
                 self._lose(clients, dispatch, unsent)
             elif self.private is not None:
                 self.private.account.asked(dispatch.want, np.array([dispatch.client]))
@@ -487,11 +483,10 @@ class DeployedBackend(ClientBackend[DeployedClients]):
         if reply.data is None:
             if reply.unanswered:
                 clients.registry.silent(dispatch.client)
-            why = (
-                f"no answer within {self.limits.work_s:g} s"
-                if reply.unanswered
-                else in_a_line(reply.reason)
-            )
+            if reply.unanswered:
+                why = f"no answer within {self.limits.work_s:g} s"
+            else:
+                why = in_a_line(reply.reason)
             if failure_of_app(why):
                 clients.registry.failed(dispatch.client)
             self._lose(clients, dispatch, why or "lost")
@@ -505,7 +500,7 @@ class DeployedBackend(ClientBackend[DeployedClients]):
             bits = np.array([dispatch.bits_up])
             paper = np.array([dispatch.paper_bits])
             ids = np.array([dispatch.client])
-            self.channel.receive(ids, bits, paper, now.version + 1, "late")
+            self.channel.receive(ids, bits, paper, step=now.version + 1, kind="late")
             _LOG.info(
                 "client %d answered dispatch %d of round %d too late",
                 dispatch.client,

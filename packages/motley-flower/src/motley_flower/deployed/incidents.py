@@ -87,8 +87,8 @@ class IncidentLog:
         were none."""
         taken = self._incidents
         self._incidents = []
-        return (
-            {name: [getattr(incident, name) for incident in taken] for name in _Incident._fields}
-            if taken
-            else {}
-        )
+        if taken:
+            return {
+                name: [getattr(incident, name) for incident in taken] for name in _Incident._fields
+            }
+        return {}

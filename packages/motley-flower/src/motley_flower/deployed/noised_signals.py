@@ -172,9 +172,8 @@ def _sent(name: str, value: Told, requested: Noise | None) -> Told:
             "it is no single number, and noise on whole vectors is not built",
             f"privacy.signal_noise.{name}",
         )
-    noisy = (
-        bounded(row, how)
-        if how.noise == "gumbel"
-        else released(source=SystemRandomness(), ids=[0], name=name, value=row, how=how)
-    )
+    if how.noise == "gumbel":
+        noisy = bounded(row, how)
+    else:
+        noisy = released(source=SystemRandomness(), ids=[0], name=name, value=row, how=how)
     return np.asarray(noisy[0], np.float64)

@@ -66,7 +66,7 @@ def client_task(
     sizes[client] = len(rows)
     mine = Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), np.arange(len(rows)))
     return own_task(
-        _federation(rows, targets, mine, None, classes),
+        _federation(rows, y=targets, train=mine, held=None, classes=classes),
         model,
         loss=loss,
         over=over,
@@ -97,7 +97,7 @@ def server_task(
     nobody = Ragged(np.zeros(population + 1, np.int64), np.zeros(0, np.int64))
     held = np.arange(len(rows)) if test else None
     return own_task(
-        _federation(rows, targets, nobody, held, classes),
+        _federation(rows, y=targets, train=nobody, held=held, classes=classes),
         model,
         loss=loss,
         over=over,

@@ -168,7 +168,9 @@ def run(
                 ready = ready._replace(
                     selector=private.drawn_from(secret, experiment, ready.selector)
                 )
-        record = _record(experiment, ready, name, transport.names, secure_aggregation, secret)
+        record = _record(
+            experiment, ready, name, transport.names, options=secure_aggregation, secret=secret
+        )
         if plan is not None:
             record["privacy"] = private.in_ledger(experiment, plan, record["privacy"])
         folder.write(record)
@@ -189,7 +191,15 @@ def run(
         loop.state.draw_index = rounds_done
         loop.state.dispatch = clients_sent
         marks = _restored(loop, saved) if state == "interrupted" else None
-        shown = _shown(progress, experiment, loop, path, bool(saved), limits, transport.names)
+        shown = _shown(
+            progress,
+            experiment,
+            loop,
+            path,
+            resumed=bool(saved),
+            limits=limits,
+            names=transport.names,
+        )
         with stopping_in_a_sentence(path), tracked(experiment, path, kind="deployment") as trackers:
             written = _go(
                 loop=loop,

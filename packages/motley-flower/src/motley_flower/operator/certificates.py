@@ -44,6 +44,7 @@ def write_secret(path: Path, data: bytes | str, mode: int = 0o600) -> Path:
     StoreError: the file exists, or the disk refuses.
     """
     try:
+        # Made with its mode: between making and chmod others could open it.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
         raise StoreError(

@@ -177,11 +177,10 @@ def add_client(there: Deployment, name: str, key: Path | None = None) -> ListedC
             f"{name} is a client already; give it a new key with "
             f"{pages.command('revoke', there.folder, name)}, then add again"
         )
-    number = (
-        max((client.id for client in by_name.values()), default=-1) + 1
-        if before is None
-        else before.id
-    )
+    if before is None:
+        number = max((client.id for client in by_name.values()), default=-1) + 1
+    else:
+        number = before.id
     public = None if key is None else _public_key(key)
     if public is not None and fingerprint(public) in _revoked(there):
         raise ConfigError(

@@ -153,6 +153,9 @@ class RunFiles:
             "task": {"name": "Flower app"},
         }
         identity = json.dumps([config[key] for key in _SAME], sort_keys=True)
+        parameters = None
+        if model is not None:
+            parameters = sum(math.prod(array.shape) for array in model.values())
         return {
             "name": config["name"],
             "run_id": f"{hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()}-strategy",
@@ -172,9 +175,7 @@ class RunFiles:
                 if (names := self.coordinator.names)
                 else {}
             ),
-            "parameters": sum(math.prod(array.shape) for array in model.values())
-            if model is not None
-            else None,
+            "parameters": parameters,
             **(
                 {}
                 if self.coordinator.secure is None

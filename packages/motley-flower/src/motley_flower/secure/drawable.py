@@ -144,11 +144,9 @@ def check_drawable(rule: object, wanted: DrawRule, rounds: int) -> None:
         (Uniform(), "uniform"),
         (Uniform("weighted_wor"), "weighted"),
     )
-    kind = (
-        "tiers"
-        if type(rule) is TiFL
-        else next((kind for candidate, kind in kinds if rule == candidate), None)
-    )
+    kind = next((kind for candidate, kind in kinds if rule == candidate), None)
+    if type(rule) is TiFL:
+        kind = "tiers"
     if kind is None:
         raise ConfigError(
             f"{type(rule).__name__} draws from what clients report in rounds, or with "

@@ -274,6 +274,7 @@ class SecureEndpoint:
                     os.fsync(file)
 
                 yield sum(line.split()[:1] == [register] for line in lines), add
+        # The name of a new file, too, has to survive a power cut; of an old one it has.
         if created:
             sync_folder(path.parent)
 

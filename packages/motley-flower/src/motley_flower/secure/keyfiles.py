@@ -38,6 +38,7 @@ def new_identity(path: str | os.PathLike[str]) -> str:
     """
     key = Ed25519PrivateKey.generate()
     try:
+        # Made with its mode: between making and chmod others could open it.
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
         raise ConfigError(

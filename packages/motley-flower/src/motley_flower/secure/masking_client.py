@@ -207,6 +207,7 @@ class SecureClient:
                 f"left, fewer than {terms.threshold}; nothing is sent"
             )
         self._shares = shares
+        # Masks are added in place, and the vector is the caller's.
         total = vector.copy()
         add_stream(total, derive(self._own, b"own mask", terms.digest), 1)
         private = mask_key(self._mask, terms, self.client)

@@ -109,6 +109,7 @@ class CohortHistory:
         clients = sorted({client for cohort in self.sums for client in cohort})
         matrix = np.array([np.isin(clients, cohort) for cohort in self.sums], np.float64)
         _, sizes, directions = np.linalg.svd(matrix, full_matrices=False)
+        # A matrix of zeros and ones: a singular value is 0 but for rounding, or far from it.
         basis = directions[sizes > 1e-9 * sizes[0]]
         return [
             client

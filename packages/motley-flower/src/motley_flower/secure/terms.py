@@ -189,11 +189,11 @@ class SecureOptions:
     def asked_colluders(self, clients: int) -> int:
         """Return how many clients of a cohort the options let work together with the server, at
         least 1."""
-        share = (
-            math.floor(self.colluders * clients + 1e-9)
-            if self.colluders < 1
-            else int(self.colluders)
-        )
+        if self.colluders < 1:
+            # 1e-9: 0.29 * 100 is a bit less than 29 in floats.
+            share = math.floor(self.colluders * clients + 1e-9)
+        else:
+            share = int(self.colluders)
         return max(share, 1)
 
     def needed(self, clients: int) -> int:

@@ -210,13 +210,12 @@ class SelectionCoordinator:
         available = self.state.offered(self.registry.clients)
         # the draw looks at no signal
         chance = self.secure is not None and self.secure.options.draws
-        candidates = (
-            []
-            if chance
-            else self.selector.probe(
+        if chance:
+            candidates = []
+        else:
+            candidates = self.selector.probe(
                 self.state.round, available, self.m, self.state.dispatched
             ).tolist()
-        )
         current.candidates = {client: self.registry.node_of[client] for client in candidates}
         if candidates:
             self._probe(current, model, version=float(self.state.round - 1))
@@ -287,11 +286,9 @@ class SelectionCoordinator:
                 key="save",
             )
         numbers = self.counts.changed()
-        again = (
-            numbers.keys() - {report.id for report in new}
-            if "num_examples" in self.registry.wanted
-            else ()
-        )
+        again: set[int] = set()
+        if "num_examples" in self.registry.wanted:
+            again = numbers.keys() - {report.id for report in new}
         new += [self.registry.enrolled[client].report for client in sorted(again)]
         new = [self.counts.counting(report) for report in new]
         if new and "last_layer" in self.selector.rule.needs().enrolled:
@@ -390,7 +387,7 @@ class SelectionCoordinator:
         for node, client in current.clients.items():
             reply = checked.get(client, CheckedReply())
             sent = current.sent.get(node, SentMessage(node))
-            self._report(current, client, reply, sent, model)
+            self._report(current, client, reply, sent, model=model)
         return self._usable(current, checked)
 
     def with_tied_form(self) -> list[Any] | None:
@@ -412,11 +409,9 @@ class SelectionCoordinator:
         usable = {
             client: reply.message for client, reply in checked.items() if reply.result is not None
         }
-        return (
-            list(usable.values())
-            if self.settings.weights == "strategy"
-            else self._weighed(current, usable)
-        )
+        if self.settings.weights == "strategy":
+            return list(usable.values())
+        return self._weighed(current, usable)
 
     def _look_for_app_errors(self, current: OpenRound, checked: Mapping[int, CheckedReply]) -> None:
         """Raise if no reply was ever accepted and all clients fail for one reason, which lies in
@@ -500,11 +495,9 @@ class SelectionCoordinator:
 
     def _num_examples(self, client: int, result: ClientResult | None) -> float:
         enrolled = self.counts.observed.get(client, math.nan)
-        return (
-            enrolled
-            if not math.isnan(enrolled) or result is None or self.reader.weight_key != EXAMPLES
-            else result.weight
-        )
+        if not math.isnan(enrolled) or result is None or self.reader.weight_key != EXAMPLES:
+            return enrolled
+        return result.weight
 
     def _weighed(self, current: OpenRound, usable: Mapping[int, Any]) -> list[Any]:
         """Return the replies with the cohort's weights in place of the clients' own; those of

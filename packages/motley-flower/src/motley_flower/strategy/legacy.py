@@ -51,11 +51,9 @@ class _LegacyMethods:
 
         def evaluate(step: int, model: Any) -> Any:
             evaluation = self.strategy.evaluate(step, _parameters(model))
-            return (
-                None
-                if evaluation is None
-                else _numbers({"loss": float(evaluation[0]), **evaluation[1]})
-            )
+            if evaluation is None:
+                return None
+            return _numbers({"loss": float(evaluation[0]), **evaluation[1]})
 
         grid = _TranslatingGrid(grid)
         observer = self.motley.observer

@@ -120,14 +120,32 @@ def _row(row: ParticipationRow, names: Mapping[int, str], width: int) -> str:
     reason = f"  {' '.join(row.reason.split())[:60]}" if row.reason else ""
     client = names.get(row.client, row.client)
     return (
-        _line(row.round, client, row.outcome, loss, row.seconds, row.bits_down, row.bits_up, width)
+        _line(
+            row.round,
+            client,
+            label=row.outcome,
+            loss=loss,
+            seconds=row.seconds,
+            bits_down=row.bits_down,
+            bits_up=row.bits_up,
+            width=width,
+        )
         + reason
     )
 
 
 def _exchange(row: ExchangeRow, width: int) -> str:
     done = f"{_DONE[row.purpose]} {row.answered}/{row.asked}"
-    return _line(row.round, "-", done, "-", row.seconds, row.bits_down, row.bits_up, width)
+    return _line(
+        row.round,
+        client="-",
+        label=done,
+        loss="-",
+        seconds=row.seconds,
+        bits_down=row.bits_down,
+        bits_up=row.bits_up,
+        width=width,
+    )
 
 
 def _line(
@@ -157,21 +175,30 @@ def _totals(traffic: Mapping[str, float], width: int) -> list[str]:
     total_bits = sum(traffic.values())
     lines = [
         _line(
-            "total",
-            "-",
-            f"{name} {(down[name] + up[name]) / total_bits:.0%}",
-            "-",
-            math.nan,
-            down[name],
-            up[name],
-            width,
+            round="total",
+            client="-",
+            label=f"{name} {(down[name] + up[name]) / total_bits:.0%}",
+            loss="-",
+            seconds=math.nan,
+            bits_down=down[name],
+            bits_up=up[name],
+            width=width,
         )
         for name in down
         if down[name] + up[name]
     ]
     return [
         *lines,
-        _line("total", "-", "all", "-", math.nan, sum(down.values()), sum(up.values()), width),
+        _line(
+            round="total",
+            client="-",
+            label="all",
+            loss="-",
+            seconds=math.nan,
+            bits_down=sum(down.values()),
+            bits_up=sum(up.values()),
+            width=width,
+        ),
     ]
 
 

@@ -271,11 +271,10 @@ class ReplyReader:
                 record_entries.append(("record", key, arrays_form(record_arrays, shapes)))
         size = sum(array.size for array in arrays.values())
         weight = self._weight(metrics, self.wanted)
-        steps = (
-            number_of(metrics["local_steps"], "local_steps")
-            if "local_steps" in metrics
-            else math.nan
-        )
+        if "local_steps" in metrics:
+            steps = number_of(metrics["local_steps"], "local_steps")
+        else:
+            steps = math.nan
         # a loss is shown in the table, wanted or not
         signals = signals_of(metrics, self.wanted | {"loss"}, size)
         form = ReplyForm(
@@ -295,11 +294,10 @@ class ReplyReader:
                 f"{MOST_METRICS}"
             )
         for name, value in metrics.items():
-            _ = (
-                numbers_of(value, name)
-                if isinstance(value, list) and value
-                else number_of(value, name)
-            )
+            if isinstance(value, list) and value:
+                _ = numbers_of(value, name)
+            else:
+                _ = number_of(value, name)
         missing = sorted(wanted - set(metrics))
         if missing:
             raise AppError(
@@ -388,11 +386,15 @@ def _arrays_of(
     left = largest
     for name in like if like is not None else record:
         if like is None:
-            arrays[name] = array_of(record[name], str(name), None, None, left)
+            arrays[name] = array_of(
+                record[name], name=str(name), shape=None, dtype=None, largest=left
+            )
         else:
             shape = tuple(like[name].shape)
             dtype = str(like[name].dtype)
-            arrays[name] = array_of(record[name], str(name), shape, dtype, math.prod(shape) * 8)
+            arrays[name] = array_of(
+                record[name], name=str(name), shape=shape, dtype=dtype, largest=math.prod(shape) * 8
+            )
         left -= arrays[name].nbytes
     return arrays
 
@@ -475,11 +477,10 @@ def array_header(data: bytes, name: str) -> tuple[tuple[int, ...], bool, np.dtyp
     file = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(file)
-        reader = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
+        if version == (1, 0):
+            reader = np.lib.format.read_array_header_1_0
+        else:
+            reader = np.lib.format.read_array_header_2_0
         shape, fortran, kind = reader(file)
     except Exception as problem:  # whatever reading foreign bytes may raise
         raise NodeError(

@@ -96,14 +96,14 @@ class RunForm:
                 [form.model for form in last.values()],
                 like.model,
             ),
-            frozenset(entry for entry, count in counts.items() if 2 * count > len(last)),
-            frozenset(entry for entry, count in counts.items() if 2 * count == len(last)),
-            _usual(
+            entries=frozenset(entry for entry, count in counts.items() if 2 * count > len(last)),
+            tied=frozenset(entry for entry, count in counts.items() if 2 * count == len(last)),
+            model_key=_usual(
                 [form.model_key for form in now.values()],
                 [form.model_key for form in last.values()],
                 like.model_key,
             ),
-            _usual(
+            metric_key=_usual(
                 [form.metric_key for form in now.values()],
                 [form.metric_key for form in last.values()],
                 like.metric_key,

@@ -133,11 +133,8 @@ class _ReportingApp:
         if labels is not None and classes is not None:
             counts = counts_of(labels(context), classes)
             enrolment[EXAMPLES] = sum(counts)
-            enrolment |= (
-                {"label_histogram": counts}
-                if "label_histogram" in query["wanted"].split(",")
-                else {}
-            )
+            if "label_histogram" in query["wanted"].split(","):
+                enrolment["label_histogram"] = counts
         if examples is not None:
             enrolment[EXAMPLES] = int(examples(context))
         # of a client_fn, which gets no config at a probe
@@ -177,6 +174,7 @@ class _ReportingApp:
         from motley_flower.strategy.torch_measures import LossMeter, without_steps
 
         request = _copy(message, "train")
+        # What is measured must leave no trace in the app: it may count rounds in its context.
         held = copy.deepcopy(context)
         meter = LossMeter(
             robust="robust_loss" in names, gradients="grad_norm" in names, batches=batches

@@ -109,17 +109,15 @@ class MaskedUpdates:
         sent = arrays_of(next(iter(message.content.array_records.values())))
         reply = call_next(message, context)
         with private_files():
-            return (
-                reply
-                if reply.has_error()
-                else _masked(
-                    reply=reply,
-                    message=message,
-                    sent=sent,
-                    at=self._endpoint(message, context),
-                    request=request,
-                    wanted=wanted,
-                )
+            if reply.has_error():
+                return reply
+            return _masked(
+                reply=reply,
+                message=message,
+                sent=sent,
+                at=self._endpoint(message, context),
+                request=request,
+                wanted=wanted,
             )
 
     def _endpoint(self, message: Any, context: Any) -> SecureEndpoint:

@@ -186,6 +186,7 @@ class GuardedStep:
 
 def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of a strategy's attributes; what cannot be copied stays the same object."""
+    # One memo for all: two attributes that are one object stay one object.
     memo: dict[int, Any] = {}
     copies = {}
     for name, value in state.items():

@@ -125,11 +125,10 @@ class LossMeter(TorchFunctionMode):
             alike = {"reduction": "none", "size_average": None, "reduce": None}
             own = {name: value for name, value in alike.items() if name in _LOSSES[func].parameters}
             each = func(**{**arguments, **own})
-            each = (
-                each.reshape(len(each), -1).double().mean(1)
-                if each.ndim
-                else each.double().reshape(1)
-            )
+            if each.ndim:
+                each = each.reshape(len(each), -1).double().mean(1)
+            else:
+                each = each.double().reshape(1)
             terms = {"loss": each.sum(), "squares": (each**2).sum()}
             if (
                 self.robust

@@ -96,11 +96,9 @@ class OwnNormsAndFrozenHead(FrozenHead):
 
     @override
     def bound(self, layout: Layout) -> LocalRule:
-        return (
-            super().bound(layout)
-            if batch_norm_of(layout)
-            else FrozenHead(layers=self.layers).bound(layout)
-        )
+        if batch_norm_of(layout):
+            return super().bound(layout)
+        return FrozenHead(layers=self.layers).bound(layout)
 
     @override
     def finish(
@@ -129,9 +127,7 @@ class FedBABU(Method):
 
     @override
     def change(self, plain: Algorithm) -> Algorithm:
-        local = (
-            OwnNormsAndFrozenHead(layers=self.layers, own_norms=True)
-            if self.own_norms
-            else FrozenHead(layers=self.layers)
-        )
+        local: FrozenHead = FrozenHead(layers=self.layers)
+        if self.own_norms:
+            local = OwnNormsAndFrozenHead(layers=self.layers, own_norms=True)
         return plain.replace(local=local, tuning=Tuning(epochs=self.tune_epochs), weights="uniform")

@@ -118,11 +118,9 @@ class DynamicRegularizer(LocalRule):
 
     @staticmethod
     def _own(context: JobContext) -> torch.Tensor:
-        return (
-            torch.zeros_like(context.x)
-            if context.client_state is None
-            else context.client_state["g"]
-        )
+        if context.client_state is None:
+            return torch.zeros_like(context.x)
+        return context.client_state["g"]
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:

@@ -203,7 +203,7 @@ class FedMD(Method, Server):
         digested = {
             client: {
                 **client_states[client],
-                **self._digested(models[client], inputs, consensus, context, client),
+                **self._digested(models[client], inputs, consensus, context, client=client),
             }
             for client in heard
         }

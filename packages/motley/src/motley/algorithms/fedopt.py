@@ -157,7 +157,7 @@ class FedAdam(FedAdagrad):
 
     @override
     def _server(self) -> Server:
-        return ServerAdam(self.server_lr, self.beta1, self.tau, self.first_v, self.beta2)
+        return ServerAdam(self.server_lr, self.beta1, self.tau, self.first_v, beta2=self.beta2)
 
 
 @dataclass(frozen=True)
@@ -166,4 +166,4 @@ class FedYogi(FedAdam):
 
     @override
     def _server(self) -> Server:
-        return ServerYogi(self.server_lr, self.beta1, self.tau, self.first_v, self.beta2)
+        return ServerYogi(self.server_lr, self.beta1, self.tau, self.first_v, beta2=self.beta2)

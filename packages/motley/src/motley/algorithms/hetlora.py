@@ -122,10 +122,10 @@ class PrunedTraining(RankedTraining):
     @override
     def ignores_weights(self) -> str | None:
         factors = sum(entry.size for pair in adapters_of(self.layout) for entry in pair)
+        if self.layout.size > factors or self.layout.buffers:
+            return None
         return (
-            None
-            if self.layout.size > factors or self.layout.buffers
-            else "HetLoRA weighs clients by the size of their products, and the model has nothing "
+            "HetLoRA weighs clients by the size of their products, and the model has nothing "
             "beside its adapters; leave weights out"
         )
 

@@ -148,11 +148,9 @@ class BinaryCrossEntropy(Loss):
 
     @override
     def refuses_targets(self, targets: Targets, classes: int | None) -> str | None:
-        return (
-            None
-            if (targets, classes) == ("classes", 2)
-            else super().refuses_targets(targets, classes)
-        )
+        if (targets, classes) == ("classes", 2):
+            return None
+        return super().refuses_targets(targets, classes)
 
     @override
     def loss(self, outputs: Tensor, targets: Tensor, extra: Tensors) -> Tensor:

@@ -58,11 +58,10 @@ def head_of(layout: Layout, layers: int) -> list[str]:
 
     Parameters, buffers and counters that are not in the head are the base.
     """
-    linear = (
-        list(dict.fromkeys(entry.layer for entry in layout if entry.linear))[-layers:]
-        if layers
-        else []
-    )
+    if layers:
+        linear = list(dict.fromkeys(entry.layer for entry in layout if entry.linear))[-layers:]
+    else:
+        linear = []
     order = list(dict.fromkeys(entry.layer for entry in layout))
     inside = set(order[order.index(linear[0]) : order.index(linear[-1]) + 1]) if linear else set()
     return [

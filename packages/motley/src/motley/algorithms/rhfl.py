@@ -310,11 +310,9 @@ class ConfidenceServer(Server):
             moved = total["each.delta"][i].double() + (model.x.double() - models[i].x.double())
             step.add_(moved, alpha=weight)
             buffers.add_(model.buffers, alpha=weight)
-        return (
-            ServerState(step_model(state, step, {**total, "buffers": buffers}), extra)
-            if good
-            else ServerState(state.model, extra)
-        )
+        if good:
+            return ServerState(step_model(state, step, {**total, "buffers": buffers}), extra)
+        return ServerState(state.model, extra)
 
     def update_with_clients(
         self,

@@ -164,21 +164,18 @@ class ControlVariates(LocalRule):
         if context.pre_training.gradient is not None:
             moved = context.pre_training.gradient - own
         else:
-            moved = (
-                -context.download["c"] - parts["delta"].value / path
-                if path
-                else torch.zeros_like(own)
-            )
+            if path:
+                moved = -context.download["c"] - parts["delta"].value / path
+            else:
+                moved = torch.zeros_like(own)
         fold: Fold = "weighted_sum" if self.variates == "weights" else "sum"
         return {**parts, "dc": Part(moved, fold)}, {"c": own + moved}
 
     @staticmethod
     def _own(context: JobContext) -> torch.Tensor:
-        return (
-            torch.zeros_like(context.x)
-            if context.client_state is None
-            else context.client_state["c"]
-        )
+        if context.client_state is None:
+            return torch.zeros_like(context.x)
+        return context.client_state["c"]
 
     @override
     def refuses(self, algorithm: Algorithm, solver: Solver, weights: str) -> str | None:

@@ -111,7 +111,7 @@ def get(
     data_set = known_name(name)
     base = None if mirror is None else check_mirror(mirror)
     with _progress() as report:
-        verified = get_data(data_set, to, base, DownloadLimits(stall_s=stall), report)
+        verified = get_data(data_set, to, base, limits=DownloadLimits(stall_s=stall), report=report)
     _show(verified)
 
 

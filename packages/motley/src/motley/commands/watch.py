@@ -114,11 +114,10 @@ def _table(runs: Sequence[RunProgress], width: int, most: int | None = None) -> 
     from rich.table import Table
     from rich.text import Text
 
-    ordered = (
-        sorted(runs, key=lambda progress: _ORDER.index(progress.state))
-        if most is not None
-        else list(runs)
-    )
+    if most is not None:
+        ordered = sorted(runs, key=lambda progress: _ORDER.index(progress.state))
+    else:
+        ordered = list(runs)
     table = Table(
         title=_counts(runs),
         title_justify="left",
@@ -152,11 +151,10 @@ def _cells(progress: RunProgress) -> list[str]:
     from motley.results.number_text import short_number
 
     seed = "" if progress.seed is None else str(progress.seed)
-    of = (
-        ""
-        if progress.planned is None or progress.state == "finished"
-        else f" of {progress.planned}"
-    )
+    if progress.planned is None or progress.state == "finished":
+        of = ""
+    else:
+        of = f" of {progress.planned}"
     left = in_words(progress.left_s) if isfinite(progress.left_s) else progress.state
     numbers = (progress.score, progress.best, progress.megabytes)
     return [
@@ -179,7 +177,8 @@ def _counts(runs: Sequence[RunProgress]) -> str:
     going = states.count("going on") + states.count("preparing")
     stopped = states.count("stopped")
     words = [f"{states.count('finished')} of {len(runs)} runs finished"]
-    words += [f"{going} go{'es' if going == 1 else ''} on"] if going else []
+    if going:
+        words.append(f"{going} go{'es' if going == 1 else ''} on")
     words += [f"{stopped} stopped"] if stopped else []
     left = max((progress.left_s for progress in runs if isfinite(progress.left_s)), default=0.0)
     return ", ".join(words) + (f"; {in_words(left)} left of those that go on" if left else "")

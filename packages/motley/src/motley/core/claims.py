@@ -54,11 +54,10 @@ def said(reports: Reports) -> tuple[When, dict[str, Floats]]:
     server_made = TOPICS["gradients"] if when == "reported" else ()
     values = {}
     for name in (name for names in TOPICS.values() for name in names if name not in server_made):
-        value = (
-            getattr(reports, name)
-            if name in COLUMNS and name not in reports.signals
-            else reports.signals.get(name)
-        )
+        if name in COLUMNS and name not in reports.signals:
+            value = getattr(reports, name)
+        else:
+            value = reports.signals.get(name)
         if (
             value is not None
             and len(value)
@@ -98,6 +97,7 @@ def row_sizes(values: Floats) -> Floats:
     """
     if values.ndim == 1:
         return values
+    # Scaled by the largest entry: squares of 1e200 overflow, and those of 1e-200 vanish.
     largest = np.abs(values).max(axis=1, initial=0.0)
     scale = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)[:, None]
     with np.errstate(over="ignore", invalid="ignore"):

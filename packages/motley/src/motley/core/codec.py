@@ -205,6 +205,7 @@ class _Payload:
         kind = np.dtype(dtype)
         if math.prod(shape) * kind.itemsize != len(raw):
             raise ValueError(f"an array of {dtype} and shape {shape} has {len(raw)} bytes")
+        # A copy: arrays over a message's bytes are read-only, and would keep all of it in memory.
         return np.frombuffer(raw, kind).reshape(shape).copy()
 
     def close(self) -> None:

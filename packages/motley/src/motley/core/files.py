@@ -111,6 +111,8 @@ def replacing(path: Path, new: Path | None = None, private: bool = False) -> Ite
     try:
         with create(new, 0o600 if private else 0o666) as file:
             yield file
+            # Bytes before the name: in the other order a power cut could leave an empty file under
+            # it.
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)

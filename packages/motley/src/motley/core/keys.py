@@ -150,6 +150,7 @@ class Key:
             "uinteger": 0,
         }
         for number in numbers:
+            # What all keys of a sequence have in common is hashed once.
             digest = start.copy()
             digest.update(_bytes(number))
             key["key"] = _WORDS.unpack(digest.digest())

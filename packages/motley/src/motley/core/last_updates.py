@@ -174,5 +174,6 @@ def _sparse(update: NDArray[Any]) -> SparseUpdate:
     """
     at = np.flatnonzero(update)
     if len(at) * (4 + update.itemsize) >= update.nbytes or len(update) > np.iinfo(np.int32).max:
+        # Places and values would take no less; copied, for the caller's array may be a view.
         return np.zeros(0, np.int32), update.copy()
     return at.astype(np.int32), update[at]

@@ -48,6 +48,7 @@ class Axis(NamedTuple):
 
 def kept_units(width: float, units: int) -> int:
     """Return how many of a layer's units a model of this width holds, at least one."""
+    # 1e-6: 0.28 * 25 is a bit more than 7 in floats, and would keep an eighth unit.
     return max(1, min(units, math.ceil(width * units - 1e-6)))
 
 

@@ -30,11 +30,10 @@ class Ragged:
         """Return the ragged array of one array per client."""
         sizes = np.array([len(part) for part in parts], dtype=np.int64)
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-        values = (
-            np.concatenate([np.asarray(part, np.int64) for part in parts])
-            if len(parts)
-            else np.zeros(0, np.int64)
-        )
+        if len(parts):
+            values = np.concatenate([np.asarray(part, np.int64) for part in parts])
+        else:
+            values = np.zeros(0, np.int64)
         return cls(offsets, values)
 
     def __len__(self) -> int:

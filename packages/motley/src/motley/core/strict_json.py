@@ -43,6 +43,7 @@ def restored(record: Mapping[str, Any]) -> dict[str, Any]:
     """
     if not isinstance(record, Mapping):
         raise ValueError(f"it is a {type(record).__name__} and no record")
+    # Words become numbers in place, deep inside; the caller's record stays as it was read.
     out = copy.deepcopy(dict(record))
     words = out.pop(NOT_FINITE, {})
     if not isinstance(words, Mapping) or not all(isinstance(text, str) for text in words.values()):

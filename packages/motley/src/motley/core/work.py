@@ -58,11 +58,9 @@ class LocalWork:
     def of(self, client: int) -> LocalWork:
         """Return the work of one client, whose ``batch_size`` is what it can hold."""
         sizes = self.client_batch_sizes
-        return (
-            self
-            if sizes is None
-            else dataclasses.replace(self, batch_size=int(sizes[client]), client_batch_sizes=None)
-        )
+        if sizes is None:
+            return self
+        return dataclasses.replace(self, batch_size=int(sizes[client]), client_batch_sizes=None)
 
     def batches(self, examples: ArrayLike, clients: Ints | None = None) -> NDArray[np.int64]:
         """Return the number of batches in one epoch of clients with so many samples; without
@@ -81,9 +79,8 @@ class LocalWork:
         """Return the number of local steps in a whole round; 0 for a client without samples.
         ``clients``: as in :meth:`batches`."""
         per_epoch = self.batches(examples, clients)
-        steps = (
-            per_epoch * self.epochs
-            if self.epochs is not None
-            else np.where(per_epoch > 0, self.steps or 0, 0)
-        )
+        if self.epochs is not None:
+            steps = per_epoch * self.epochs
+        else:
+            steps = np.where(per_epoch > 0, self.steps or 0, 0)
         return steps if self.max_steps is None else np.minimum(steps, self.max_steps)

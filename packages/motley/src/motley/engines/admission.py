@@ -153,13 +153,16 @@ def admit(setting: Setting, engine_name: str, synthetic: bool = False) -> Admiss
         )
     if not trial.mixes:
         setting = dataclasses.replace(setting, mixes=False)
-        notes["evaluation"] = (
-            "outputs of this model depend on who else is in the batch: each client is evaluated by "
-            "itself, on all its samples at once"
-            if setting.evaluation_batch is None
-            else "outputs of this model depend on who else is in the batch: each client is "
-            f"evaluated by itself, {setting.evaluation_batch} samples at a time"
-        )
+        if setting.evaluation_batch is None:
+            notes["evaluation"] = (
+                "outputs of this model depend on who else is in the batch: each client is "
+                "evaluated by itself, on all its samples at once"
+            )
+        else:
+            notes["evaluation"] = (
+                "outputs of this model depend on who else is in the batch: each client is "
+                f"evaluated by itself, {setting.evaluation_batch} samples at a time"
+            )
     if by_name:
         reason = None if kind.refuses(setting) else trial.difference(engine_name)
         if reason is not None:
@@ -860,7 +863,11 @@ class _Comparison:
         parts = [federation.train[k][: len(self.examined[k])] for k in clients]
         sizes = np.array([len(part) for part in parts])
         measured = engine.evaluate(
-            state, np.concatenate(parts), None, frozenset({"outputs"}), sizes
+            state,
+            np.concatenate(parts),
+            labels=None,
+            want=frozenset({"outputs"}),
+            sizes=sizes,
         )
         outputs = torch.from_numpy(np.asarray(measured["outputs"]))
         expected = torch.cat([self.examined[k] for k in clients])
@@ -870,7 +877,9 @@ class _Comparison:
         if self.slow or not self.probed:
             return None
         download = {"x": state.x, "buffers": state.buffers, "counters": state.counters}
-        gradient = engine.measure(np.array(clients), download, {}, {"gradient": None}, Key(0))
+        gradient = engine.measure(
+            np.array(clients), download, client_states={}, want={"gradient": None}, key=Key(0)
+        )
         for i, client in enumerate(clients):
             own = torch.from_numpy(gradient["gradient"][i])
             floor = 1e-3 * self._tolerance * _size(self.probed[client])

@@ -72,17 +72,16 @@ class _Batched(LocalEngine):
         self, jobs: Sequence[Job], inputs: JobInputs, want: frozenset[str]
     ) -> Iterator[TrainResult]:
         prepares = self.setting.algorithm.loss.prepares
-        extras = (
-            [self._prepare(LocalRun.training(self.setting, job, inputs)) for job in jobs]
-            if prepares
-            else []
-        )
+        if prepares:
+            extras = [self._prepare(LocalRun.training(self.setting, job, inputs)) for job in jobs]
+        else:
+            extras = []
 
         def work(executor: Executor, group: list[int]) -> list[TrainResult]:
             runs = [LocalRun.training(self.setting, jobs[i], inputs) for i in group]
             if prepares:
                 runs = [run._replace(extra=extras[i]) for i, run in zip(group, runs, strict=True)]
-            return trained(executor, self.setting, self.samples, runs, want)
+            return trained(executor, self.setting, self.samples, runs, want=want)
 
         yield from self._in_groups(jobs, work)
 

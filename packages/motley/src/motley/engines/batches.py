@@ -150,7 +150,15 @@ class BatchSchedule:
         owner = np.broadcast_to(np.arange(places.shape[1])[:, None], places.shape)
         even = ((sizes == width[:, None]) | (sizes == 0)).all(axis=1)
         offsets = np.concatenate([[0], np.cumsum(active * width)])
-        return cls(places[inside], weight[inside], owner[inside], offsets, active, width, even)
+        return cls(
+            places[inside],
+            weight=weight[inside],
+            owner=owner[inside],
+            offsets=offsets,
+            active=active,
+            width=width,
+            even=even,
+        )
 
     def __len__(self) -> int:
         return len(self.active)

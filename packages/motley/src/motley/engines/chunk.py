@@ -139,11 +139,11 @@ class Chunk:
             name: torch.cat([client.extra[name] for client in clients])[at]
             for name in clients[0].extra
         }
-        self.max_squared_norm = (
-            torch.zeros(len(clients), dtype=torch.float64, device=samples.rows.device)
-            if measured
-            else None
-        )
+        self.max_squared_norm: Tensor | None = None
+        if measured:
+            self.max_squared_norm = torch.zeros(
+                len(clients), dtype=torch.float64, device=samples.rows.device
+            )
 
     def _place_samples(self, clients: NDArray[np.int64]) -> None:
         """Look up rows, targets and weights of all places of the schedule, on the device."""
@@ -315,11 +315,10 @@ class Chunk:
         owner = schedule.owner[filled]
         weight = schedule.weight[filled]
         losses = self.loss.cpu().double().numpy()[filled]
-        largest = (
-            np.full(c, np.nan)
-            if self.max_squared_norm is None
-            else self.max_squared_norm.sqrt().cpu().numpy()
-        )
+        if self.max_squared_norm is None:
+            largest = np.full(c, np.nan)
+        else:
+            largest = self.max_squared_norm.sqrt().cpu().numpy()
         columns = (
             [len(client.plan) for client in self.clients],
             np.bincount(owner, weights=weight * losses, minlength=c),
@@ -338,11 +337,9 @@ class Chunk:
 def _rows(vectors: Sequence[Tensor]) -> Tensor:
     """Return one vector per client ``[c, D]``, or ``[1, D]`` where all are the same tensor."""
     first = vectors[0]
-    return (
-        first.unsqueeze(0)
-        if all(vector is first for vector in vectors)
-        else torch.stack(list(vectors))
-    )
+    if all(vector is first for vector in vectors):
+        return first.unsqueeze(0)
+    return torch.stack(list(vectors))
 
 
 class Executor(ABC):

@@ -183,7 +183,7 @@ class Client:
             ctx = dataclasses.replace(ctx, classes=self._classes(job))
         self.model.load(start)
         values: dict[str, Tensor] = {}
-        stats = self._steps(job, ctx, phases, values, "max_grad_norm" in want)
+        stats = self._steps(job, ctx, phases, values, measured="max_grad_norm" in want)
         own = {
             phase.model: self._own[phase.model].model.state()
             for phase in phases
@@ -194,10 +194,10 @@ class Client:
         return finish(
             setting,
             job,
-            dataclasses.replace(ctx, models=own, values=values),
-            self.model.state(),
-            stats,
-            want,
+            ctx=dataclasses.replace(ctx, models=own, values=values),
+            after=self.model.state(),
+            stats=stats,
+            want=want,
         )
 
     def adapt(self, job: Job, begun: AdaptInputs, purpose: Purpose = "tune") -> ModelState:
@@ -209,7 +209,7 @@ class Client:
         self.model.load(begun.model)
         ctx = tuning_context(self.setting, job, begun)
         phases = phases_for(purpose, rule, ctx)
-        self._steps(job, ctx, phases, values, False)
+        self._steps(job, ctx, phases, values, measured=False)
         own = {
             phase.model: self._own[phase.model].model.state()
             for phase in phases
@@ -585,9 +585,11 @@ def phase_plan(setting: Setting, job: Job, phase: Phase, examples: int) -> Batch
     order = setting.task.batches
     if order is not None and not phase.name:
         seed = setting.streams.seed
-        return BatchPlan.of(batches_of(order, seed, job.client, job.earlier_steps, steps, examples))
+        batches = batches_of(order, seed, job.client, job.earlier_steps, steps, examples=examples)
+        return BatchPlan.of(batches)
     work = setting.work.of(job.client)
     if phase.epochs is not None:
+        # 1e-9: 0.28 * 25 is a bit more than 7 in floats, and would be an eighth step.
         steps = math.ceil(phase.epochs * int(work.batches(examples)) - 1e-9)
     return BatchPlan.draw(
         phase_key(setting, "batches", job, phase), examples, work, steps * phase.batches

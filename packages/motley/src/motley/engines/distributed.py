@@ -326,21 +326,22 @@ class Distributed(Engine, Generic[Shared]):
         )
         parts = self._parts(int(sizes.sum()) * passes, len(clients))
         if parts == 1:
-            return self._local.measure(clients, download, client_states, want, key, data_view)
+            return self._local.measure(
+                clients, download, client_states, want, key=key, data_view=data_view
+            )
         cuts = np.searchsorted(np.cumsum(sizes), np.linspace(0, sizes.sum(), parts + 1)[1:-1])
         calls = []
         for at in filter(len, np.split(np.arange(len(clients)), cuts)):
             ids = clients[at]
             view = None if data_view is None else data_view[at]
-            states = (
-                {
+            if client_states:
+                states = {
                     client: client_states[client]
                     for client in ids.tolist()
                     if client in client_states
                 }
-                if client_states
-                else {}
-            )
+            else:
+                states = {}
             arguments = {
                 "clients": ids,
                 "client_states": states,
@@ -380,7 +381,7 @@ class Distributed(Engine, Generic[Shared]):
         chunk = max(*CHUNK.values(), longest_pass(self.setting))
         parts = self._parts(len(rows), -(-len(rows) // chunk))
         if parts == 1 or self.setting.separates_clients:
-            return self._local.evaluate(model, rows, labels, want, sizes)
+            return self._local.evaluate(model, rows, labels, want, sizes=sizes)
         length = chunk * -(-len(rows) // (chunk * parts))
         cuts = [slice(begin, begin + length) for begin in range(0, len(rows), length)]
         arguments = [
@@ -404,7 +405,9 @@ class Distributed(Engine, Generic[Shared]):
         data_view: DataView | None = None,
         cumulative: bool = False,
     ) -> ModelState:
-        return self._local.recalibrate(model, client, batches, key, data_view, cumulative)
+        return self._local.recalibrate(
+            model, client, batches, key, data_view=data_view, cumulative=cumulative
+        )
 
     @override
     def alike(self, setting: Setting) -> Engine:

@@ -361,11 +361,10 @@ class Setting:
             if slicing.merges and not merged_of(self.task.layout):
                 merged = partial(merging, self.task.model)
                 object.__setattr__(self, "task", self.task.with_model(merged))
-            layout = (
-                ranked(self.task.layout)
-                if slicing.ranks
-                else cuttable(self.task.layout, construct(self.task.model, 0))
-            )
+            if slicing.ranks:
+                layout = ranked(self.task.layout)
+            else:
+                layout = cuttable(self.task.layout, construct(self.task.model, 0))
             object.__setattr__(self, "task", dataclasses.replace(self.task, layout=layout))
         unlike = self.task.architectures
         local = self.algorithm.local
@@ -741,7 +740,12 @@ def client_losses(
         ids = np.array([client])
         data_view = None if data_views is None else data_views(ids)
         measured = engine.measure(
-            ids, download, {client: download}, {"loss": None}, Key(0), data_view
+            ids,
+            download,
+            client_states={client: download},
+            want={"loss": None},
+            key=Key(0),
+            data_view=data_view,
         )
         losses.append(float(measured["loss"][0]))
     return torch.tensor(losses, dtype=torch.float64)

@@ -172,11 +172,10 @@ class BlockGradients(GradientPass):
         hs = [h]
         for layer in self.layers:
             weight = factors[layer.weight]
-            h = (
-                weight @ h
-                if layer.bias is None
-                else torch.addmm(factors[layer.bias][:, None], weight, h)
-            )
+            if layer.bias is None:
+                h = weight @ h
+            else:
+                h = torch.addmm(factors[layer.bias][:, None], weight, h)
             hs.append(h.relu_() if layer.relu else h)
         slopes = [
             (self.loss.gradient(widened(hs.pop()).mT, targets, {}).mT * share).to(self.products)

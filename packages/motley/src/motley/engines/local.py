@@ -297,7 +297,9 @@ class LocalEngine(Engine):
             download, client_states, clients.tolist() if client_states else ()
         )
         states = self.choose(clients, download, client_states, data_view)
-        return self._measured(clients, download, states, want, key, data_view, slices)
+        return self._measured(
+            clients, download, states, want, key=key, data_view=data_view, slices=slices
+        )
 
     @override
     def choose(
@@ -330,7 +332,9 @@ class LocalEngine(Engine):
     ) -> dict[str, Floats]:
         """Measure clients on what they received; tensors lie on the device."""
         if slices is None or not isinstance(self.client, SlicedClient):
-            return self.prober.measure(clients, download, client_states, want, key, data_view)
+            return self.prober.measure(
+                clients, download, client_states, want, key=key, data_view=data_view
+            )
         return measure_slices(
             prober=self.prober,
             client=self.client,
@@ -354,7 +358,7 @@ class LocalEngine(Engine):
     ) -> ModelState:
         with torch_threads(self.inner), torch.no_grad():
             recalibrated = self.client.recalibrate(
-                model, client, batches, key, data_view, cumulative
+                model, client, batches, key, data_view=data_view, cumulative=cumulative
             )
             return recalibrated.to("cpu")
 
@@ -382,7 +386,9 @@ class LocalEngine(Engine):
         targets = (
             self.samples.y[index] if labels is None else torch.from_numpy(labels).to(index.device)
         )
-        return self.prober.forward(model, index, targets, self.prober.plain_loss, want, sizes)
+        return self.prober.forward(
+            model, index, targets, loss=self.prober.plain_loss, want=want, sizes=sizes
+        )
 
 
 class Sequential(LocalEngine):
@@ -430,6 +436,7 @@ def _check(step: Mapping[str, object], loss: Tensor, gradient: Tensor) -> None:
     for name, value in checked.items():
         if isinstance(value, Tensor) and not bool(value.isfinite().all()):
             where = f"step {step['step']} of client {step['client']}"
+            # The error outlives the step, whose tensors the next client overwrites.
             copies = {name: t.clone() for name, t in checked.items() if isinstance(t, Tensor)}
             raise EngineError(f"the {name} of {where} is not finite", {**step, **copies})
 

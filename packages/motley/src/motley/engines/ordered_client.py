@@ -91,7 +91,9 @@ class OrderedSliceClient(SlicedClient):
         widened = super()._widened(parts, job, download)
         widths = self.widths
         buffers, counters = (
-            download[name].cpu().clone().view(len(widths), -1) for name in ("buffers", "counters")
+            # Cloned: on the CPU .cpu() copies nothing, and clients of a version share the download.
+            download[name].cpu().clone().view(len(widths), -1)
+            for name in ("buffers", "counters")
         )
         held = torch.zeros_like(buffers, dtype=torch.bool)
         for width, state in self.at(job.width).statistics().items():

@@ -89,10 +89,14 @@ class Prober:
                 name: batches for name, batches in want.items() if MEASURED[name][1] == "gradient"
             }
             for name in want.keys() - gradients.keys():
-                signals[name] = self._mean_loss(name, clients, starts, want[name], key, data_view)
+                signals[name] = self._mean_loss(
+                    name, clients, starts, batches=want[name], key=key, data_view=data_view
+                )
             for batches in set(gradients.values()):
                 names = {name for name in gradients if gradients[name] == batches}
-                signals |= self._gradients(names, clients, starts, batches, key, data_view)
+                signals |= self._gradients(
+                    names, clients, starts, batches, key=key, data_view=data_view
+                )
         return {name: signals[name] for name in want}
 
     def _starts(
@@ -118,7 +122,14 @@ class Prober:
             for j in range(rule.choice.models if rule.choice is not None else 1):
                 start = rule.start(download, {"choice": torch.tensor([j])})
                 losses.append(
-                    self._mean_loss("loss", clients, [(everybody, start)], None, Key(0), data_view)
+                    self._mean_loss(
+                        name="loss",
+                        clients=clients,
+                        starts=[(everybody, start)],
+                        batches=None,
+                        key=Key(0),
+                        data_view=data_view,
+                    )
                 )
         return torch.from_numpy(rounded(np.where(np.isnan(losses), np.inf, losses)).argmin(0))
 

@@ -92,6 +92,8 @@ class _ProcessWorker(RemoteWorker[SharedObject]):
         self.threads = threads
         self.setting = SharedObject(None)
         self.device = SharedObject(None)
+        # One call at a time: an answer does not say whose it is, and two callers of one socket
+        # would read each other's.
         self._calling = threading.Lock()
         self._spawn()
 
@@ -223,6 +225,7 @@ def run_worker(descriptor: int, parent: int, threads: int) -> None:
     threads: of torch.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent answers Ctrl-C
+    # A parent that was killed closes nothing: this thread notices, and no worker stays behind.
     threading.Thread(target=end_with_parent, args=(parent,), daemon=True).start()
     torch.set_num_threads(threads)
     connection = socket.socket(fileno=descriptor)

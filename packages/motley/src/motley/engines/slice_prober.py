@@ -49,9 +49,14 @@ def measure_slices(
         view = None if data_view is None else data_view[at]
         for name, batches in want.items():
             measured = "gradient" if name == "gradient_sketch" else name
-            values = narrow.measure(clients[at], received, {}, {measured: batches}, key, view)[
-                measured
-            ]
+            values = narrow.measure(
+                clients[at],
+                download=received,
+                client_states={},
+                want={measured: batches},
+                key=key,
+                data_view=view,
+            )[measured]
             if measured == "gradient":
                 values = _widened(
                     values, client.positions_of(width, slices.offset)[0].cpu().numpy(), size

@@ -76,6 +76,7 @@ class SlicedClient(Client):
         held_model = ModelState(model.x[held], model.buffers[floating], model.counters)
         after = self._plain[job.width].adapt(job, AdaptInputs(held_model))
         x = torch.zeros_like(model.x)
+        # What the slice lacks keeps the received statistics; the received model is others', too.
         buffers = model.buffers.clone()
         x[held], buffers[floating] = after.x.to(x.device), after.buffers.to(x.device)
         return ModelState(x, buffers, after.counters)

@@ -425,6 +425,7 @@ class StackedLinear(Executor):
         )
         out = []
         for first, x, offset, drift in zip(start, anchor, offsets, drifts, strict=True):
+            # Expanded rows share their memory, and the solver writes in place.
             w = first.expand(len(chunk), *first.shape[1:]).clone(
                 memory_format=torch.contiguous_format
             )

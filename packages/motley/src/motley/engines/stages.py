@@ -95,7 +95,9 @@ def trained(
     for run, after, total in zip(runs, models, sums, strict=True):
         own = {name: model for name, model in after.items() if name != RECEIVED}
         ctx = dataclasses.replace(run.context, models=own) if own else run.context
-        results.append(finish(setting, run.job, ctx, after[RECEIVED], total.stats(), want))
+        results.append(
+            finish(setting, run.job, ctx, after=after[RECEIVED], stats=total.stats(), want=want)
+        )
     return results
 
 

@@ -146,6 +146,7 @@ class TrainedModule:
     ) -> tuple[Tensor, Tensor]:
         """Return the per-sample losses at these weights ``[D]``, detached, and the gradient of
         their mean, ``[D]``: zero where nothing moves."""
+        # One module serves all models of a client: whoever calls goes on with its own weights.
         weights = self.model.w.clone()
         self.model.w.copy_(at)
         with self.one_sample(batch):
@@ -272,11 +273,10 @@ class TrainedModule:
         gathered = len(self.blocks) < len(self._used)
         used = self.blocks if gathered else list(compress(self.blocks, self._used))
         solver.correct(used, proximal)
-        rows = (
-            [self.blocks[0].g[:, entry.slice] for entry in self._moving]
-            if gathered
-            else [block.g for block in self.blocks]
-        )
+        if gathered:
+            rows = [self.blocks[0].g[:, entry.slice] for entry in self._moving]
+        else:
+            rows = [block.g for block in self.blocks]
         gradients = [
             (p, g.view(p.shape) if uses else None)
             for p, g, uses in zip(self._chosen, rows, self._used, strict=True)

@@ -99,7 +99,7 @@ class Unlike(Engine):
             at = np.flatnonzero(numbers == number)
             view = None if data_view is None else data_view[at]
             measured = self.engines[number].measure(
-                clients[at], download, client_states, want, key, view
+                clients[at], download, client_states, want, key=key, data_view=view
             )
             for name, values in measured.items():
                 signals[name][at] = values
@@ -124,7 +124,7 @@ class Unlike(Engine):
         want: frozenset[str] = frozenset({"hit"}),
         sizes: Ints | None = None,
     ) -> dict[str, NDArray[Any]]:
-        return self.engines[architecture_of(model)].evaluate(model, rows, labels, want, sizes)
+        return self.engines[architecture_of(model)].evaluate(model, rows, labels, want, sizes=sizes)
 
     @override
     def recalibrate(

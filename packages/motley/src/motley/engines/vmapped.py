@@ -157,6 +157,7 @@ class Vmapped(Executor):
         start = _blocks(layout, chunk.start)
         anchor = _blocks(layout, chunk.anchor)
         own = {
+            # Expanded rows share their memory: each client needs its own before a step in place.
             name: x.expand(c, *x.shape[1:]).clone(memory_format=torch.contiguous_format)
             for name, x in start.items()
         }
@@ -171,11 +172,10 @@ class Vmapped(Executor):
             p = step.active
             inputs = chunk.inputs(step)
             inputs = inputs.view(p, step.width, *inputs.shape[1:])
-            share = (
-                chunk.weight.new_full((p, step.width), 1.0 / step.width)
-                if step.weight is None
-                else step.weight
-            )
+            if step.weight is None:
+                share = chunk.weight.new_full((p, step.width), 1.0 / step.width)
+            else:
+                share = step.weight
             now = {name: w[:p] for name, w in own.items()}
             gradient, (_, outputs) = self.gradients(now, inputs, step.targets, share, step.extra)
             chunk.record_outputs(step, outputs)

@@ -323,6 +323,7 @@ class WorkerPool(Generic[Shared]):
     def _answer(self, task: _Task[Shared]) -> Any:
         while True:
             try:
+                # With a timeout, because with all workers lost nobody would answer any more.
                 return task.future.result(timeout=_LOOK_S)
             except TimeoutError:
                 self._on_wait(0.0 if self._ready else time.monotonic() - self._without_since)

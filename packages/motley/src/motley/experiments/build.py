@@ -126,7 +126,9 @@ def loop_of(
     if isinstance(engine, Distributed):  # the run keeps samples in the form in which workers do
         setting = dataclasses.replace(plan.setting, task=engine.setting.task)
         plan = dataclasses.replace(plan, setting=setting)
-    states = _client_states(experiment, plan, selector, initial_client_state(plan, model), folder)
+    states = _client_states(
+        experiment, plan, selector, first=initial_client_state(plan, model), folder=folder
+    )
     keeps = LAST_UPDATE in selector.rule.needs().probed
     updates = open_last_updates(experiment.client_state, folder) if keeps else None
     return simulation(
@@ -156,7 +158,7 @@ def prepare(
     samples, so that the outcome says nothing of anybody's rows; None: where the run is private.
     secret: 32 bytes that the noise of a private run comes from; None: new ones of the operating
     system. The others as of :func:`build`."""
-    plan, selector, model = _planned(experiment, data, task, hide_rows, secret)
+    plan, selector, model = _planned(experiment, data, task, hide_rows, secret=secret)
     kind = _engine_kind(experiment, plan.setting)
     setting = plan.setting
     engine = kind(setting) if setting.task.architectures is None else Unlike(setting, kind)
@@ -174,7 +176,7 @@ def check_build(
     ------
     ConfigError, DataError, ModelError: parts that do not fit together, in one sentence.
     """
-    plan, _, model = _planned(experiment, data, task, None, None, prove=False)
+    plan, _, model = _planned(experiment, data, task, hide_rows=None, secret=None, prove=False)
     check_end(experiment, plan, model)
     return plan, _engine_kind(experiment, plan.setting).name
 
@@ -210,11 +212,13 @@ def _planned(
     options = experiment.privacy
     private = None if options is None else private_training()
     source = None if private is None else private.noise_source(options, secret)
+    if private is None:
+        selection_seed = streams.key("select").words()[0] >> 1
+    else:
+        selection_seed = private.selection_seed(options, streams, source)
     selector = Selector(
         experiment.part("selector"),
-        streams.key("select").words()[0] >> 1
-        if private is None
-        else private.selection_seed(options, streams, source),
+        selection_seed,
         experiment.stop.rounds,
         experiment.defence,
     )
@@ -228,7 +232,7 @@ def _planned(
     check_weights(experiment, setting)
     check_failures(experiment, setting)
     check_synchrony(synchrony, setting, weights, cohort)
-    check_selector(experiment, selector, weights, task, algorithm.local.uploads)
+    check_selector(experiment, selector, weights, task, uploads=algorithm.local.uploads)
     check_capacity(experiment, setting, selector)
     check_unlike(experiment, setting, selector)
     setting = _admitted(experiment, setting, hide_rows) if prove else setting
@@ -349,11 +353,9 @@ def _algorithm(experiment: Experiment, task: Task) -> Algorithm:
     algorithm = method.replace(
         aggregator=experiment.part("aggregator"), server=experiment.part("server")
     )
-    return (
-        algorithm
-        if experiment.loss is None or algorithm.loss.within() is loss
-        else algorithm.replace(loss=loss)
-    )
+    if experiment.loss is None or algorithm.loss.within() is loss:
+        return algorithm
+    return algorithm.replace(loss=loss)
 
 
 def _evaluation_schedule(experiment: Experiment, algorithm: Algorithm) -> EvaluationSchedule:

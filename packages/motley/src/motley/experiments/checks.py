@@ -162,7 +162,7 @@ def with_metrics(experiment: Experiment, task: Task) -> Task:
             keys[experiment.stop.metric] = "stop.metric"
     for name, key in keys.items():
         value = target.get(name, 0.0)
-        chosen([name], kind, classes, task.metrics, key)
+        chosen([name], targets=kind, classes=classes, own=task.metrics, key=key)
         measured = [task.metric, *(metric.name for metric in task.metrics)]
         if name not in (*COLUMNS, *measured):
             raise ConfigError(
@@ -203,11 +203,10 @@ def _check_loss(experiment: Experiment, task: Task, loss: Loss) -> None:
     if reason is not None:
         own = "classes" if kind == "positions" else kind
         fit = next(name for name in LOSSES.names() if LOSSES.get(name).kind == own)  # type: ignore[attr-defined]
-        hint = (
-            f"; use {fit!r}"
-            if key != "algorithm"
-            else f'; give it another loss, e.g. loss = "{fit}"'
-        )
+        if key != "algorithm":
+            hint = f"; use {fit!r}"
+        else:
+            hint = f'; give it another loss, e.g. loss = "{fit}"'
         raise ConfigError(
             f"got {names[key]!r}, but {reason}{'' if loss.kind in (None, own) else hint}", key
         )

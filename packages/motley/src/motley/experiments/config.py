@@ -809,11 +809,10 @@ def _build(experiment: Experiment, objects: Mapping[str, Any]) -> dict[str, Any]
     taken as they are."""
     parts = {}
     for key, kind in _KINDS.items():
-        record = (
-            getattr(experiment, key)
-            if "." not in key
-            else getattr(experiment.local, key.partition(".")[2])
-        )
+        if "." not in key:
+            record = getattr(experiment, key)
+        else:
+            record = getattr(experiment.local, key.partition(".")[2])
         if record is not None:
             parts[key] = objects[key] if key in objects else registry.build(kind, record, key)
     if experiment.models is not None:

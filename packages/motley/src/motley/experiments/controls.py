@@ -302,11 +302,10 @@ def empty_stable(experiment: Experiment) -> str | None:
     if late >= STABLE:
         return None
     every = rounds // (2 * STABLE)
-    mend = (
-        f"write evaluate.every = {every}"
-        if every
-        else f"a run of at least {2 * STABLE - 1} rounds, with evaluate.every = 1, has one"
-    )
+    if every:
+        mend = f"write evaluate.every = {every}"
+    else:
+        mend = f"a run of at least {2 * STABLE - 1} rounds, with evaluate.every = 1, has one"
     count = f"{late} evaluation{'s' if late != 1 else ''}"
     return (
         f"stable will be empty: {count} past half of the run, and it is the mean of {STABLE}; "

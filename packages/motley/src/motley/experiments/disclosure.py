@@ -136,11 +136,9 @@ def unbounded(needs: SignalRequirements) -> str:
     ]
     if vectors:
         return f"it needs {vectors[0]!r}, a whole vector of every client"
-    return (
-        f"it needs {server_made[0]!r}, which the server makes of a clear upload"
-        if server_made
-        else ""
-    )
+    if server_made:
+        return f"it needs {server_made[0]!r}, which the server makes of a clear upload"
+    return ""
 
 
 def sized_seconds(needs: SignalRequirements) -> bool:

@@ -87,11 +87,10 @@ def _limited(text: str, where: str) -> dict[str, Any]:
             f"{where} holds tables or lists inside each other, more than {MOST_LEVELS} levels deep"
         ) from None
     except ValueError as error:  # Python itself refuses to read numbers of thousands of digits
-        long = (
-            f"a value is a whole number of more than {MOST_DIGITS} digits"
-            if "int_max_str_digits" in str(error)
-            else str(error)
-        )
+        if "int_max_str_digits" in str(error):
+            long = f"a value is a whole number of more than {MOST_DIGITS} digits"
+        else:
+            long = str(error)
         raise ConfigError(f"{where}: {long}; no key takes this") from None
     return content
 

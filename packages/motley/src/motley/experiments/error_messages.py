@@ -93,11 +93,10 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
         near = suggest(last, keys)
         inside = [] if path or near else [key for key in keys if last in _fields(model, (key,))]
         if inside:
-            line = (
-                f"{inside[0]} = {{ {_in_one_line(last, value)} }}"
-                if all(isinstance(entry, str | int | float) for entry in _listed(value))
-                else f"{inside[0]}.{last}"
-            )
+            if all(isinstance(entry, str | int | float) for entry in _listed(value)):
+                line = f"{inside[0]} = {{ {_in_one_line(last, value)} }}"
+            else:
+                line = f"{inside[0]}.{last}"
             return f"there is no such key; it belongs to {' or '.join(inside)}, write {line}"
         return f"there is no such key{near}; known keys: {', '.join(keys)}"
     if kind == "missing":
@@ -147,11 +146,9 @@ def _fields(table: Any, loc: Sequence[int | str]) -> list[str]:
         table = next((kind for kind in (hint, *get_args(hint)) if _is_table(kind)), None)
         if table is None:
             return []
-    return (
-        list(table.model_fields)
-        if issubclass(table, BaseModel)
-        else [f.name for f in dataclasses.fields(table)]
-    )
+    if issubclass(table, BaseModel):
+        return list(table.model_fields)
+    return [f.name for f in dataclasses.fields(table)]
 
 
 def _is_table(kind: Any) -> bool:

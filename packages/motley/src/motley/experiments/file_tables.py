@@ -158,11 +158,9 @@ def _make_strict(schema: Any, handler: GetCoreSchemaHandler) -> None:
 
 def _share(value: object) -> object:
     """Return a bare number as a share."""
-    return (
-        {"share": value}
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        else value
-    )
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return {"share": value}
+    return value
 
 
 class Public(KeyTable):

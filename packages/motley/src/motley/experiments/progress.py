@@ -107,11 +107,9 @@ class _Shown(OneRun):
     def score(self) -> str:
         """Return the newest score with its name; the empty string where nothing is evaluated
         yet."""
-        return (
-            ""
-            if self.done is None or math.isnan(self.done.score)
-            else f"{self.metric} {self.done.score:#.3g}"
-        )
+        if self.done is None or math.isnan(self.done.score):
+            return ""
+        return f"{self.metric} {self.done.score:#.3g}"
 
     def figures(self) -> str:
         """Return the score and the phase, for a terminal."""
@@ -119,11 +117,10 @@ class _Shown(OneRun):
 
     def sentence(self) -> str:
         """Return ``round 40 of 100, accuracy 0.830``, for a log."""
-        about = (
-            (self._phase() or "preparing",)
-            if self.done is None
-            else (self.of(self.done.round), self.score())
-        )
+        if self.done is None:
+            about = [self._phase() or "preparing"]
+        else:
+            about = [self.of(self.done.round), self.score()]
         return ", ".join(filter(None, (*about, self._condition())))
 
     def of(self, number: int) -> str:
@@ -314,11 +311,9 @@ class ProgressBars(ProgressDisplay):
         )
         self._lines: dict[int, TaskID] = {}
         self._failed = 0
-        self._all = (
-            self._bars.add_task("all runs", total=len(experiments), said=self._said)
-            if len(experiments) > 1
-            else None
-        )
+        self._all: TaskID | None = None
+        if len(experiments) > 1:
+            self._all = self._bars.add_task("all runs", total=len(experiments), said=self._said)
 
     def _said(self) -> str:
         return ", ".join(
@@ -367,6 +362,7 @@ class ProgressText(ProgressDisplay):
     ) -> None:
         super().__init__(experiments, labels, console)
         self._over = threading.Event()
+        # A daemon: lines about a run must not outlive a process that was interrupted.
         self._thread = threading.Thread(target=self._tell, daemon=True)
         self._handle: Any = None
 
@@ -420,11 +416,9 @@ class ProgressLog(ProgressDisplay):
             left = self.left()
             ended = sum(math.isfinite(run.pace.ended_s) for run in self._runs)
             if left:
-                self._say(
-                    f"{ended} of {len(self._runs)} runs ended, {left}"
-                    if len(self._runs) > 1
-                    else left
-                )
+                if len(self._runs) > 1:
+                    left = f"{ended} of {len(self._runs)} runs ended, {left}"
+                self._say(left)
 
     def _print(self, number: int, text: str) -> None:
         self._say(f"{self._runs[number].title}, {printable(text)}")

@@ -284,9 +284,11 @@ def _entry(names: Catalogue, name: str) -> dict[str, Any]:
         **_row(
             name,
             about,
-            leaves["visibility"] if leaves else getattr(cls, "upload_visibility", None),
-            cited,
-            options,
+            upload_visibility=leaves["visibility"]
+            if leaves
+            else getattr(cls, "upload_visibility", None),
+            paper=cited,
+            options=options,
             reveals=getattr(cls, "reveals", ""),
         ),
         "leaves": leaves,

@@ -189,7 +189,7 @@ def _run_in(
         before = check_variants(folder.read() or {}, experiment, packs)
         checkpoints = Checkpoints(path / "checkpoints", experiment.run_id())
         if state == "finished":
-            return _ended(path, experiment, on_end, progress, checkpoints)
+            return _ended(path, experiment, on_end, progress, left=checkpoints)
         if state == "new" and resume and not elsewhere:
             refuse_other_horizon(path, experiment)
         if state != "new":  # "auto" was decided when the run began
@@ -433,11 +433,10 @@ def run_record(
         "step_passes": setting.step_passes,
         "extra_epochs": float(setting.algorithm.local.extra_epochs),
     }
-    names = (
-        {"clients": {str(k): name for k, name in enumerate(data.client_names)}}
-        if data.client_names
-        else {}
-    )
+    if data.client_names:
+        names = {"clients": {str(k): name for k, name in enumerate(data.client_names)}}
+    else:
+        names = {}
     claimed: dict[str, Any] = {}
     if config.privacy is not None:
         claimed["privacy"] = config.privacy.record(simulated=note is None, secret=secret)
@@ -458,11 +457,10 @@ def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
     of torch), engine, device, dtype, precision; with bfloat16, the instructions that multiply in
     it."""
     device = torch.device(setting.device)
-    instructions = (
-        torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else torch.backends.cpu.get_cpu_capability()
-    )
+    if device.type == "cuda":
+        instructions = torch.cuda.get_device_name(device)
+    else:
+        instructions = torch.backends.cpu.get_cpu_capability()
     shape = engine.worker_shape
     return {
         "torch": torch.__version__,
@@ -511,17 +509,17 @@ def _divided_as(before: Mapping[str, Any], experiment: Experiment) -> Experiment
 def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any], private: bool) -> None:
     for name in before.keys() & now.keys():
         if before[name] != now[name]:
-            mend = (
-                "give the --jobs that it began with"
-                if name == "torch_threads"
-                else "resume where it began"
-            )
-            remedy = (
-                ": a private run goes on under the same numerics alone, for the noise of rounds "
-                "that are made again is the same"
-                if private
-                else ", or give --allow-other-numerics"
-            )
+            if name == "torch_threads":
+                mend = "give the --jobs that it began with"
+            else:
+                mend = "resume where it began"
+            if private:
+                remedy = (
+                    ": a private run goes on under the same numerics alone, for the noise of "
+                    "rounds that are made again is the same"
+                )
+            else:
+                remedy = ", or give --allow-other-numerics"
             raise NumericsError(
                 f"this run began with {name} = {before[name]!r} and would go on with "
                 f"{now[name]!r}, so its bits could differ; {mend}{remedy}"
@@ -602,7 +600,7 @@ def _run_to_end(
     if note is not None:
         shown.note(note)
     state = loop.state
-    writer = _opened(experiment, loop, checkpoints, path, marks)
+    writer = _opened(experiment, loop, checkpoints, path, marks=marks)
     loop.write_to(writer)
     trackers.begin(state.version)
     timer = CheckpointTimer(experiment.checkpoint)
@@ -613,6 +611,7 @@ def _run_to_end(
             save_best_model(loop, path)
         if timer.due(state.version, time.monotonic()) and not loop.done:
             timer.begun_s = time.monotonic()
+            # Rows first, then the checkpoint that says how many of them count.
             checkpoints.save(state.version, loop.save(), writer.sync())
             timer.ended_s = time.monotonic()
         try:

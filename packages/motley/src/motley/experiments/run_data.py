@@ -85,7 +85,7 @@ def task_of(
         len(np.unique(rows.groups)) if rows.groups is not None else 0
     )
     federation = dataclasses.replace(
-        _federation(experiment, streams, dataset, rows, population), **reserved
+        _federation(experiment, streams, dataset, rows, population=population), **reserved
     )
     federation = _with_reserved_inputs(dataset, federation)
     with imports(True):  # a model named module:Class was allowed where the experiment was made
@@ -110,7 +110,7 @@ def _federation(
             "partition",
         )
     try:
-        parted = _divided(experiment, streams, dataset, rows, population)
+        parted = _divided(experiment, streams, dataset, rows, population=population)
     except ConfigError as error:
         about = [f"the data is {dataset.notes['data']}"] if "data" in dataset.notes else []
         raise ConfigError(
@@ -133,8 +133,9 @@ def _federation(
 
     def moved(x: Any, owner: Any, numbers: Any) -> Any:
         key = shift.fold("feature")
+        black, white = dataset.black_white
         return shifted(
-            features, key, x, owner, len(clients), *dataset.black_white, numbers
+            features, key, x, owner, len(clients), black=black, white=white, rows=numbers
         ), features.group(key, clients, len(clients))
 
     def if_asked(key: str, function: Any) -> Any:
@@ -285,11 +286,10 @@ def server_context_of(setting: Setting, name: str) -> ServerContext | None:
     needs = server.needs
     if not needs:
         return None
-    held = (
-        None
-        if data.server is None
-        else (_inputs(setting, data.server[0]), _targets(setting, data.server[1]))
-    )
+    if data.server is None:
+        held = None
+    else:
+        held = (_inputs(setting, data.server[0]), _targets(setting, data.server[1]))
     public = None if data.public is None else _inputs(setting, data.public)
     if public is None and held is not None and "public" in needs:
         rows = (
@@ -306,11 +306,10 @@ def server_context_of(setting: Setting, name: str) -> ServerContext | None:
     }
     for need in sorted(needs):
         if not available[need]:
-            missing = (
-                ("algorithm", f"and {NO_CLASSES[data.targets]}", "one class per sample")
-                if need == "classes"
-                else _MISSING[need]
-            )
+            if need == "classes":
+                missing = ("algorithm", f"and {NO_CLASSES[data.targets]}", "one class per sample")
+            else:
+                missing = _MISSING[need]
             key, remedy, lacking = missing
             raise ConfigError(f"{name!r} needs {lacking}, {remedy}", key)
     return ServerContext(

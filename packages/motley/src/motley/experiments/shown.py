@@ -62,11 +62,10 @@ def facts_of_keys(keys: Mapping[str, Any]) -> dict[str, Any]:
     count = {"a round": keys.get("cohort") or f"{keys.get('participation') or 1.0:.0%}"}
     clients = {} if keys.get("population") is None else {"clients": keys["population"]}
     stop = {key: value for key, value in (keys.get("stop") or {}).items() if value is not None}
-    ends = (
-        f"round {stop['rounds']}"
-        if set(stop) == {"rounds"}
-        else ", ".join(f"{key} {value}" for key, value in stop.items())
-    )
+    if set(stop) == {"rounds"}:
+        ends = f"round {stop['rounds']}"
+    else:
+        ends = ", ".join(f"{key} {value}" for key, value in stop.items())
     return {
         "name": keys.get("name", "experiment"),
         "task": " ".join(filter(None, (name("task"), str(task.get("data") or "")))),
@@ -155,11 +154,10 @@ def runs_in_words(name: str, runs: Sequence[Run], failed: int, folder: Path) -> 
         f"{np.mean([measures.ends_of(run).final for run in members]):.3f} {label}"
         for label, members in groups.items()
     ]
-    figures = (
-        f"{measures.metric_of(runs[0])[0]} {', '.join(means)} (mean of final values)"
-        if means
-        else ""
-    )
+    if means:
+        figures = f"{measures.metric_of(runs[0])[0]} {', '.join(means)} (mean of final values)"
+    else:
+        figures = ""
     figures = figures if len(groups) <= NAMED else f"{len(groups)} methods"
     lost = f"{failed} failed" if failed else ""
     return f"{name}: {', '.join(filter(None, (f'{len(runs)} runs', figures, lost)))}, in {folder}"

@@ -214,6 +214,7 @@ class RunFolder:
             # its last holder took the file away in between
             if not _same_file(handle, self._lock_file):
                 raise BlockingIOError
+            # Only now, with the lock held: until then the number in it is the holder's.
             os.ftruncate(handle, 0)
             os.pwrite(handle, str(os.getpid()).encode(), 0)
         except BlockingIOError:
@@ -319,11 +320,9 @@ class RunFolder:
             )
         self._check_data(record, experiment)
         if record.get("finished"):
-            return (
-                "finished"
-                if _same_stop(record, experiment)
-                else self._ended(record, experiment, resume)
-            )
+            if _same_stop(record, experiment):
+                return "finished"
+            return self._ended(record, experiment, resume)
         if not resume:
             raise StoreError(
                 f"{self.path} holds this run, interrupted; go on with --resume, or remove the "
@@ -436,11 +435,9 @@ def stop_in_words(stop: Mapping[str, Any]) -> str:
 
 
 def _toml(value: Any) -> str:
-    return (
-        f"{{ {', '.join(f'{k} = {_toml(v)}' for k, v in value.items())} }}"
-        if isinstance(value, Mapping)
-        else str(value)
-    )
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{k} = {_toml(v)}' for k, v in value.items())} }}"
+    return str(value)
 
 
 def _given(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -201,11 +201,10 @@ def _chosen(experiment: Experiment, names: Sequence[str] | None) -> list[dict[st
     grid_names = [name for name in grids if isinstance(name, str)]
     for name in names or ():
         if name not in grid_names:
-            hint = (
-                f"expected one of: {', '.join(grid_names)}"
-                if grid_names
-                else 'none has a name; write name = "..." in a [[grid]]'
-            )
+            if grid_names:
+                hint = f"expected one of: {', '.join(grid_names)}"
+            else:
+                hint = 'none has a name; write name = "..." in a [[grid]]'
             raise ConfigError(
                 f"there is no grid {name!r}{suggest(name, grid_names)}; {hint}", "grid"
             )
@@ -456,7 +455,7 @@ def compare(
     for line in dict.fromkeys(filter(None, (empty_stable(point.experiment) for point in points))):
         say(line)
     if jobs is None:
-        jobs = _chosen_jobs(every, base, data, checked, say)
+        jobs = _chosen_jobs(every, base, data, checked, say=say)
     cost = _Cost(every, base, jobs, say)
     if controls:
         cost.begin(many_controls)
@@ -590,11 +589,10 @@ def _cannot_run(refused: Mapping[str, str], number: int) -> ConfigError:
     if len(same) == 1 and len(refused) == number:
         return ConfigError(next(iter(same)))
     reasons = "; ".join(f"{_some(labels)}: {text}" for text, labels in same.items())
-    mend = (
-        ""
-        if len(refused) == number
-        else "; mend them, or go on without with --skip-refused (skip_refused=True)"
-    )
+    if len(refused) == number:
+        mend = ""
+    else:
+        mend = "; mend them, or go on without with --skip-refused (skip_refused=True)"
     return ConfigError(
         f"{len(refused)} of {number} variants cannot run, so no run was begun: {reasons}{mend}"
     )
@@ -663,11 +661,10 @@ class _Cost:
             return
         timed = [wall_s(folder) for folder, there in zip(self.folders, done, strict=True) if there]
         self._timed = bool(timed)
-        estimate = (
-            self._estimate(sum(timed) / len(timed))
-            if timed
-            else "how long they take is said after the first run"
-        )
+        if timed:
+            estimate = self._estimate(sum(timed) / len(timed))
+        else:
+            estimate = "how long they take is said after the first run"
         self._say(
             f"controls: {self._controls} runs beside {self._others} of the comparison "
             f"({'; '.join(names)}); {estimate}"
@@ -733,12 +730,13 @@ def _reference(against: str | None, labels: Mapping[Path, str], base: Path, say:
         if remembered and chosen not in there:
             own = " and ".join(sorted({name.partition("/")[0] for name in remembered}))
             held = next(iter(there), "")
-            say(
-                f"compared with {held}, as before in {base}; choose another with --against"
-                if held
-                else f"the reference of {base} is {own}, of which nothing is run now: these runs "
-                f"are compared with {chosen}"
-            )
+            if held:
+                say(f"compared with {held}, as before in {base}; choose another with --against")
+            else:
+                say(
+                    f"the reference of {base} is {own}, of which nothing is run now: these runs "
+                    f"are compared with {chosen}"
+                )
         if remembered or len(methods) < 2:
             return []
     return [folder for folder, label in labels.items() if label == chosen]

@@ -131,11 +131,10 @@ class TrainedRun(results.Run):
             raise ConfigError(f"got {which!r}; expected 'final' or 'best'")
         path = self.directory / names[which]
         if not path.is_file():
-            remedy = (
-                "its model is written at the end"
-                if which == "final"
-                else "set split = { validation = 0.2 }"
-            )
+            if which == "final":
+                remedy = "its model is written at the end"
+            else:
+                remedy = "set split = { validation = 0.2 }"
             raise StoreError(f"{self.directory} has no {path.name}: {remedy}")
         return self._filled(
             factory or self._factory(), read_weights(checked(self.directory, self.meta, path.name))
@@ -208,11 +207,10 @@ class TrainedRun(results.Run):
 
     def _repr_html_(self) -> str:
         """Return what was run and what came of it as a table, which a notebook shows."""
-        figures = (
-            run_rows([self])[0]
-            if self.column("evaluations", "round").size
-            else {"rounds": self.tables["rounds"].num_rows}
-        )
+        if self.column("evaluations", "round").size:
+            figures = run_rows([self])[0]
+        else:
+            figures = {"rounds": self.tables["rounds"].num_rows}
         facts = {**facts_of_keys(self.config), "finished": "yes" if self.finished else "no"}
         facts |= {
             name: in_cell(value) for name, value in figures.items() if name not in ("label", "seed")

@@ -424,11 +424,13 @@ class Besides:
             )
             if first_tuning == second_tuning:
                 continue
-            lines.append(
-                f"{first} was tuned ({first_tuning}), and of {second} no tuning is recorded"
-                if second_tuning == "no"
-                else f"{first} was tuned otherwise ({first_tuning}) than {second} ({second_tuning})"
-            )
+            if second_tuning == "no":
+                line = f"{first} was tuned ({first_tuning}), and of {second} no tuning is recorded"
+            else:
+                line = (
+                    f"{first} was tuned otherwise ({first_tuning}) than {second} ({second_tuning})"
+                )
+            lines.append(line)
         return lines
 
     def _control(self, pair: Pair, aspects: Sequence[Aspect]) -> _View | None:
@@ -611,11 +613,9 @@ class Besides:
         """Return an interval in words; a dash without one, as where all seeds differ by the
         same."""
         has_interval = interval.n and isfinite(interval.low)
-        return (
-            f"{self._signed(interval.low)} to {self._signed(interval.high)}"
-            if has_interval
-            else "–"
-        )
+        if has_interval:
+            return f"{self._signed(interval.low)} to {self._signed(interval.high)}"
+        return "–"
 
     def _signed(self, value: float) -> str:
         if not isfinite(value):

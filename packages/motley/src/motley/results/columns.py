@@ -106,10 +106,12 @@ class Column:
 
     Parameters
     ----------
-    title: on a page, with :attr:`Compared.words` in braces. of: the value of a row.
+    title: on a page, with :attr:`Compared.words` in braces.
+    of: the value of a row.
     form: ``spread``: mean ± deviation over seeds; ``mean``: the mean alone; ``count``: without idle
         decimals; ``fixed``: with ``decimals``; ``signed`` and ``bounds``: of a paired difference.
-    unit: in print. terminal, printed: titles there, where they are others.
+    unit: in print.
+    terminal, printed: titles there, where they are others.
     share: of all clients or dispatches, in percent whatever the metric is.
     best: which number is the best of a column: more or less as the metric says, or always ``less``;
         "" sets none in bold.

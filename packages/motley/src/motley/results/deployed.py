@@ -224,11 +224,13 @@ def clients(run: Run) -> Table | None:
                 late[client],
             )
         )
-    not_shown = (
-        f" Of {len(client_ids)} clients the {MOST} with most uploads that were not used are shown."
-        if len(client_ids) > MOST
-        else ""
-    )
+    if len(client_ids) > MOST:
+        not_shown = (
+            f" Of {len(client_ids)} clients the {MOST} with most uploads that were not used are "
+            "shown."
+        )
+    else:
+        not_shown = ""
     note = (
         "Late: the server had made its step without it; came late: how many of these came "
         "afterwards, whose bytes are in that round's traffic only. Lost: no upload came. Times are "

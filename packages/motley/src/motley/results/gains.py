@@ -159,12 +159,14 @@ def missing_local(groups: Groups) -> str | None:
     if not lacking:
         return None
     names = dict.fromkeys(_algorithm(run) for label in lacking for run in evaluated[label])
-    remedy = (
-        f"motley compare FILE.toml --over algorithm={','.join([*names, 'local_only'])} runs it, too"
-        if len(names) > 1
-        else "motley run FILE.toml --set algorithm=local_only runs it, and motley report on the "
-        "folder of both runs says who gained"
-    )
+    if len(names) > 1:
+        algorithms = ",".join([*names, "local_only"])
+        remedy = f"motley compare FILE.toml --over algorithm={algorithms} runs it, too"
+    else:
+        remedy = (
+            "motley run FILE.toml --set algorithm=local_only runs it, and motley report on the "
+            "folder of both runs says who gained"
+        )
     return (
         "who gains by federating is not known without local training alone on the same data "
         f"and seed; {remedy}"

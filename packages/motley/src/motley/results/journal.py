@@ -55,6 +55,7 @@ class Journal:
         try:
             write_whole(self._file, record, self._end)
         except OSError:
+            # Half a record at the end would read as damage.
             os.ftruncate(self._file, self._end)
             raise
         self._end += len(record)

@@ -186,11 +186,9 @@ def _usual(differing: Sequence[str], flat: Sequence[Mapping[str, Any]]) -> dict[
         if 2 * values.count(most) <= len(values):
             return {}
         usual[key] = most
-    return (
-        usual
-        if any(all(config.get(key) == value for key, value in usual.items()) for config in flat)
-        else {}
-    )
+    if any(all(config.get(key) == value for key, value in usual.items()) for config in flat):
+        return usual
+    return {}
 
 
 def clock(groups: Mapping[str, Sequence[Run]]) -> str:
@@ -280,11 +278,10 @@ def _tells(key: str, config: Mapping[str, Any], flat: Sequence[Mapping[str, Any]
     if config.get(key) is None:
         return False
     owner = key.rpartition(".")[0] + ".name"
-    alike = (
-        [run_config for run_config in flat if run_config.get(owner) == config.get(owner)]
-        if key != owner
-        else list(flat)
-    )
+    if key != owner:
+        alike = [run_config for run_config in flat if run_config.get(owner) == config.get(owner)]
+    else:
+        alike = list(flat)
     if len({repr(run_config.get(key)) for run_config in alike}) == 1:
         return False
     table = key.partition(".")[0]

@@ -38,14 +38,19 @@ class RunProgress:
 
     Parameters
     ----------
-    directory: of the run. label: the method, as reports call it; the folder's name while nothing is
-        known of the run. seed: None while nothing is known. state: ``stopped`` is not finished, and
-        no process is at it.
-    rounds: done. planned: at which the run ends; None where it ends by something else.
-    metric: name of the headline. score, best: its newest and its best value, in percent where it is
-        a share; NaN before the first evaluation after round 0.
-    time_s: seconds of the run's own clock. megabytes: sent and received. wall_s: wall seconds of
-        all rounds. left_s: expected wall seconds to the end; NaN where they cannot be told.
+    directory: of the run.
+    label: the method, as reports call it; the folder's name while nothing is known of the run.
+    seed: None while nothing is known.
+    state: ``stopped`` is not finished, and no process is at it.
+    rounds: done.
+    planned: at which the run ends; None where it ends by something else.
+    metric: name of the headline.
+    score, best: its newest and its best value, in percent where it is a share; NaN before the first
+        evaluation after round 0.
+    time_s: seconds of the run's own clock.
+    megabytes: sent and received.
+    wall_s: wall seconds of all rounds.
+    left_s: expected wall seconds to the end; NaN where they cannot be told.
     """
 
     directory: Path
@@ -122,11 +127,8 @@ class LiveFolder:
 
 def _lazy(folder: Path) -> Run:
     meta = read_record(folder / "run.json")
-    marks = (
-        unpack_marks(meta["tables"])
-        if meta.get("finished") and "tables" in meta
-        else read_journal(folder)
-    )
+    finished = meta.get("finished") and "tables" in meta
+    marks = unpack_marks(meta["tables"]) if finished else read_journal(folder)
     return load(folder) if marks is None else Run(folder, meta, LargeTables(folder, marks, {}))
 
 
@@ -154,16 +156,19 @@ def _progress(folder: Path, run: Run | None, label: str) -> RunProgress:
     seconds = np.asarray(run.column("timings", "wall_s"), float)
     seconds = seconds[np.isfinite(seconds)]
     spent = {name: _last(run, name) for name in ("time_s", "total_bits")}
-    left = (
-        nan
-        if planned is None or not len(seconds)
-        else max(planned - rounds, 0) * float(seconds[-RECENT:].mean())
-    )
+    if planned is None or not len(seconds):
+        left = nan
+    else:
+        left = max(planned - rounds, 0) * float(seconds[-RECENT:].mean())
     state: State = "going on" if rounds else "preparing"
     if run.finished:
         state = "finished"
     elif not going:
         state = "stopped"
+    score = best = nan
+    if len(along.y):
+        score = percent * float(along.y[-1])
+        best = percent * float(along.y.max() if better else along.y.min())
     return RunProgress(
         directory=folder,
         label=label,
@@ -172,8 +177,8 @@ def _progress(folder: Path, run: Run | None, label: str) -> RunProgress:
         rounds=rounds,
         planned=planned,
         metric=metric,
-        score=percent * float(along.y[-1]) if len(along.y) else nan,
-        best=percent * float(along.y.max() if better else along.y.min()) if len(along.y) else nan,
+        score=score,
+        best=best,
         time_s=spent["time_s"],
         megabytes=spent["total_bits"] / 8e6,
         wall_s=float(seconds.sum()) if len(seconds) else nan,

@@ -148,11 +148,10 @@ class Run:
             tables = [
                 name_of_table for name_of_table, schema in TABLES.items() if name in schema.names
             ]
-            hint = (
-                f" ({' and '.join(tables)} {'has' if len(tables) == 1 else 'have'} it)"
-                if tables
-                else suggest(name, columns)
-            )
+            if tables:
+                hint = f" ({' and '.join(tables)} {'has' if len(tables) == 1 else 'have'} it)"
+            else:
+                hint = suggest(name, columns)
             raise ConfigError(
                 f"{table} has no column {name!r}{hint}; its columns: {', '.join(columns)}"
             )
@@ -252,11 +251,9 @@ def _stored(path: Path, table: str, marks: Mapping[str, Mark] | None) -> pa.Tabl
     mark = None if marks is None else marks[table]
     if not streamed:
         return _read_parquet(path, mark)
-    return (
-        read_unmarked(path, TABLES[table])
-        if mark is None
-        else read_stream(path.parent, mark, TABLES[table])
-    )
+    if mark is None:
+        return read_unmarked(path, TABLES[table])
+    return read_stream(path.parent, mark, TABLES[table])
 
 
 def read_blocks(directory: Path, table: str, marks: Mapping[str, Mark]) -> Iterator[pa.RecordBatch]:
@@ -291,11 +288,10 @@ def load(directory: str | Path) -> Run:
         )
     record = directory / "run.json"
     if no_file(record) == "does not exist":
-        below = (
-            "; there are runs below it, name one of them"
-            if next(directory.glob("*/**/run.json"), None)
-            else ""
-        )
+        if next(directory.glob("*/**/run.json"), None):
+            below = "; there are runs below it, name one of them"
+        else:
+            below = ""
         raise StoreError(f"{directory} is not a run: it has no run.json{below}")
     strange = irregular(directory)
     if strange is not None:
@@ -312,11 +308,8 @@ def load(directory: str | Path) -> Run:
 
 def _tables(directory: Path, meta: Mapping[str, Any]) -> Mapping[str, pa.Table]:
     """Return every table; of a finished run, what its record says was written."""
-    marks = (
-        unpack_marks(meta["tables"])
-        if meta.get("finished") and "tables" in meta
-        else read_journal(directory)
-    )
+    finished = meta.get("finished") and "tables" in meta
+    marks = unpack_marks(meta["tables"]) if finished else read_journal(directory)
     large = [name for name in TABLES if marks and name in marks and marks[name].rows > LARGE]
     small = {name: read_table(directory, name, marks) for name in TABLES if name not in large}
     if marks is None or not large:

@@ -59,11 +59,10 @@ class _Writer:
         for block in blocks:
             if isinstance(block, Section):
                 title = escaped(block.title)
-                head = (
-                    f"<details><summary>{title}</summary>"
-                    if block.folded
-                    else f"{'#' * min(level, 6)} {title}"
-                )
+                if block.folded:
+                    head = f"<details><summary>{title}</summary>"
+                else:
+                    head = f"{'#' * min(level, 6)} {title}"
                 yield from [head] if title else []
                 yield from self.blocks(block.blocks, level + 1)
                 yield from ["</details>"] if block.folded else []
@@ -86,11 +85,11 @@ class _Writer:
             return " · ".join(f"**{number}** {escaped(word)}" for number, word, _ in block.counts)
         if isinstance(block, BulletList):
             lines = [f"- {escaped(line)}" for line in block.items]
-            return (
-                "\n".join(f"> {line}" for line in [f"**{escaped(block.title)}**", "", *lines])
-                if block.title
-                else "\n".join(lines)
-            )
+            if block.title:
+                return "\n".join(
+                    f"> {line}" for line in [f"**{escaped(block.title)}**", "", *lines]
+                )
+            return "\n".join(lines)
         return _code(block)
 
     def _picture(self, picture: Picture) -> str:

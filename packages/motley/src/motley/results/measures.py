@@ -395,6 +395,7 @@ def shares(run: Run) -> Shares:
     wanted = budget * np.divide(
         score, mean[cohort], out=np.ones(len(score)), where=mean[cohort] != 0
     )
+    # 1e-6: what was given as asked differs from it by rounding, and was not held back.
     held = theta < np.minimum(wanted, 1.0) * (1 - 1e-6)
     carried = (theta / mbps)[held]
     proven = (
@@ -416,11 +417,11 @@ def gini(counts: ArrayLike) -> float:
     if not len(x):
         return float("nan")
     total = x.sum()
-    return (
-        float(2 * np.sum(np.arange(1, len(x) + 1) * x) / (len(x) * total) - (len(x) + 1) / len(x))
-        if total
-        else 0.0
-    )
+    if total:
+        return float(
+            2 * np.sum(np.arange(1, len(x) + 1) * x) / (len(x) * total) - (len(x) + 1) / len(x)
+        )
+    return 0.0
 
 
 @dataclass(frozen=True)
@@ -550,6 +551,8 @@ def paired(a: ArrayLike, b: ArrayLike, level: float = 0.95) -> Interval:
     if not 0 < level < 1:
         raise ConfigError(f"level must lie between 0 and 1, got {level}")
     difference = interval(spread(x - y), level)
+    # Differences that are one number but for rounding have no deviation to speak of: an interval of
+    # 1e-17 would call any difference proven.
     rounding = 1e-9 * max(np.nanmax(np.abs([x, y]), initial=0.0), abs(difference.mean))
     if difference.n > 1 and np.nanmax(x - y) - np.nanmin(x - y) <= rounding:
         return Interval(difference.mean, float("nan"), float("nan"), difference.n)

@@ -30,8 +30,9 @@ class MethodGroups(dict[str, list[Run]]):
 
     Parameters
     ----------
-    groups: label -> runs. against: label of the reference; None takes the one
-        that :func:`motley.compare` was given for these runs, else by :data:`USUAL`.
+    groups: label -> runs.
+    against: label of the reference; None takes the one that :func:`motley.compare` was given for
+        these runs, else by :data:`USUAL`.
     plain_intervals: whether the interval of each difference is that of one comparison alone; else
         those of a table hold together.
 

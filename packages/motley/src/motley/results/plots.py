@@ -89,7 +89,12 @@ def curves(groups: Groups, axis: measures.Axis, inset: bool = False) -> Picture:
     name, percent, better = _metric(groups)
     if len(groups) > DIRECT:
         return _panels(
-            groups, bands, scale, label, f"{metric_in_title(name.split(' (')[0])} {title}", axis
+            groups,
+            bands,
+            scale,
+            label,
+            title=f"{metric_in_title(name.split(' (')[0])} {title}",
+            axis=axis,
         )
     with styled():
         figure = new_figure(NARROW, 3.3)
@@ -124,7 +129,7 @@ def curves(groups: Groups, axis: measures.Axis, inset: bool = False) -> Picture:
                 shade.remove()
         axes.set(ylabel=name, title=title)
         if inset:
-            _inset_of_the_end(axes, groups, bands, (scale, percent), better)
+            _inset_of_the_end(axes, groups, bands, scales=(scale, percent), better=better)
         if axis in ("bits", "paper_bits") and _logarithmic(
             axes, [b.x * scale for b in bands if len(b.x)]
         ):
@@ -256,11 +261,10 @@ def _dots(
 ) -> Picture:
     """Draw many methods as rows: stable with its whisker, beside peak and final; final in its place
     where a run has no stable."""
-    kind: End = (
-        "stable"
-        if np.isfinite([e.stable for run_ends in ends for e in run_ends]).all()
-        else "final"
-    )
+    if np.isfinite([e.stable for run_ends in ends for e in run_ends]).all():
+        kind: End = "stable"
+    else:
+        kind = "final"
     with styled():
         names = [in_lines(label, 36) for label in groups]
         figure = new_figure(8.4, 0.9 + (0.09 + 0.13 * lines_of(names)) * len(groups))

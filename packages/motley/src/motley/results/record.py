@@ -173,11 +173,10 @@ def read_record(path: Path) -> dict[str, Any]:
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         key = ".".join(map(str, fault["loc"]))
-        fault_words = (
-            "lacks"
-            if fault["type"] == "missing"
-            else f"holds {shortened(repr(fault['input']), 80)} under"
-        )
+        if fault["type"] == "missing":
+            fault_words = "lacks"
+        else:
+            fault_words = f"holds {shortened(repr(fault['input']), 80)} under"
         raise DataError(f"{path} {fault_words} {key!r}; the run's record is damaged") from None
     if changed(record):
         raise DataError(

@@ -72,8 +72,6 @@ def _field(line: re.Match[str]) -> str:
     name, space, text = line.groups()
     if name != "url":
         text = re.sub(r"(?<!\\)([&%#_])", r"\\\1", text)
-    return (
-        f"  {name}{space}= {{{{{text}}}}},"
-        if name == "title" and not text.startswith("{")
-        else f"  {name}{space}= {{{text}}},"
-    )
+    if name == "title" and not text.startswith("{"):
+        return f"  {name}{space}= {{{{{text}}}}},"
+    return f"  {name}{space}= {{{text}}},"

@@ -88,11 +88,10 @@ def report(
                 target=target,
                 controls=controls,
             )
-        predicted = (
-            None
-            if prediction is None
-            else required_extension("report", "predicted")(groups, prediction)
-        )
+        if prediction is None:
+            predicted = None
+        else:
+            predicted = required_extension("report", "predicted")(groups, prediction)
         return write(
             report_page(
                 groups=groups,

@@ -110,11 +110,12 @@ def curves(groups: Groups, target: float | None = None) -> Section:
     axes: tuple[measures.Axis, ...] = ("seconds", "bits", "paper_bits")
     measured = [axis for axis in axes if any(len(measures.curve(run, axis).x) for run in runs)]
     drawn = [plots.curves(groups, axis) for axis in ("round", *measured)]
-    seeds = (
-        f"Mean over seeds{'' if drawn[0].wide else '; the shade is one standard deviation'}. "
-        if _several(groups)
-        else ""
-    )
+    if _several(groups):
+        seeds = (
+            f"Mean over seeds{'' if drawn[0].wide else '; the shade is one standard deviation'}. "
+        )
+    else:
+        seeds = ""
     text = (
         f"{seeds}Each curve ends where its first seed ends. The first rise is cut off where it "
         "would hide the rest; the traffic axis is logarithmic where methods differ much."
@@ -223,11 +224,10 @@ def federation(groups: Groups) -> Section:
 
 def costs(groups: Groups) -> Section:
     """Return the section on time and traffic."""
-    whose = (
-        "a round's time went on the server"
-        if clock(groups) == "wall"
-        else "a simulated round's wall time went"
-    )
+    if clock(groups) == "wall":
+        whose = "a round's time went on the server"
+    else:
+        whose = "a simulated round's wall time went"
     phases = Section(f"Where {whose} (ms)", non_empty(tables.phases(groups)))
     return Section("What it cost", non_empty(tables.costs(groups), phases))
 

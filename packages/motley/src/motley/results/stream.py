@@ -107,6 +107,7 @@ class Stream:
         ------
         StoreError: the disk refused.
         """
+        # A second sync of the same bytes costs the disk's time again.
         if not self._durable:
             try:
                 os.fsync(self._file)

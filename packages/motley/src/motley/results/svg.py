@@ -155,11 +155,10 @@ def _join_paths(group: Element) -> None:
             group.remove(child)
         else:
             first[style, clip] = child
-            before = (
-                child
-                if child.tag == "path" and "opacity" not in style and child.get("id") is None
-                else None
-            )
+            if child.tag == "path" and "opacity" not in style and child.get("id") is None:
+                before = child
+            else:
+                before = None
 
 
 def _path(text: str, unit: int) -> str:

@@ -185,16 +185,14 @@ def summary(groups: Groups) -> MethodTable:
     lines = _methods(compared)
     lacking = not all(row.end("stable").n for _, row in lines)
     bold = [BOLD] if len(lines) > 1 else []
-    where = (
-        "averaged over the clients' own test sets"
-        if written_scope(compared.first) == "mean"
-        else "on the global test set"
-    )
-    validated = (
-        " By validation: at the round that is best on the clients' validation samples."
-        if col.BY_VALIDATION.shown(compared)
-        else ""
-    )
+    if written_scope(compared.first) == "mean":
+        where = "averaged over the clients' own test sets"
+    else:
+        where = "on the global test set"
+    if col.BY_VALIDATION.shown(compared):
+        validated = " By validation: at the round that is best on the clients' validation samples."
+    else:
+        validated = ""
     seeds = len({seed for _, row in lines for seed in row.seeds})
     spread = f", mean ± deviation over {seeds} seeds" if seeds > 1 else ""
     return _table(
@@ -455,12 +453,13 @@ def pairs(groups: Groups) -> MethodTable | None:
     compared_labels = {difference.label for difference in paired}
     left_out = ", ".join(label for label in references(groups) if label not in compared_labels)
     lacking = f"Left out, without two finished seeds in common: {left_out}." if left_out else ""
-    worlds = (
-        "It is one method on several data, clients or devices, and these are what is compared; "
-        "the same seed may draw other clients on each."
-        if only_worlds_differ(groups)
-        else not_compared(groups)
-    )
+    if only_worlds_differ(groups):
+        worlds = (
+            "It is one method on several data, clients or devices, and these are what is compared; "
+            "the same seed may draw other clients on each."
+        )
+    else:
+        worlds = not_compared(groups)
     words = [
         intervals_in_words(len(paired), plain_intervals(groups)),
         all_alike(paired),

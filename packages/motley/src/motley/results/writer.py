@@ -331,7 +331,9 @@ def to_batch(table: str, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.Re
         raise ContractError(f"the columns given for table {table!r} have unequal lengths: {sizes}")
     rows = next(iter(sizes.values()), 1)
     arrays = [
-        _array(table, field, columns.get(field.name), rows, field.name not in sizes)
+        _array(
+            table, field, value=columns.get(field.name), rows=rows, repeated=field.name not in sizes
+        )
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

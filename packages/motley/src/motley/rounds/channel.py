@@ -142,11 +142,9 @@ class Channel:
         """Return the bits of an upload whose update is written like ``delta``; None: of a whole
         one. ``other_specs``: all other parts;
         None: whole."""
-        added_specs = (
-            {name: spec for name, spec in self.specs.items() if name != "delta"}
-            if other_specs is None
-            else other_specs
-        )
+        added_specs = other_specs
+        if added_specs is None:
+            added_specs = {name: spec for name, spec in self.specs.items() if name != "delta"}
         specs = {
             name: self.specs["delta"] if delta is None else delta
             for name in self.specs

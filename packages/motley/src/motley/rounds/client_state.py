@@ -188,6 +188,7 @@ class DiskClientStates(ClientStates):
         out = {}
         at = 0
         for name, like in save(self.first_of(client)).items():
+            # A copy: memory of bytes is read-only, and tensors are not.
             out[name] = np.frombuffer(raw, like.dtype, like.size, at).reshape(like.shape).copy()
             at += like.nbytes
         return {name: torch.from_numpy(value) for name, value in out.items()}
@@ -215,6 +216,8 @@ class DiskClientStates(ClientStates):
         checkpoints name."""
         if self._end:
             try:
+                # Rows before the checkpoint that names them; a descriptor that only reads syncs as
+                # well.
                 with self.path.open("rb") as file:
                     os.fsync(file.fileno())
                 sync_folder(self.path.parent)

@@ -161,6 +161,8 @@ class Diagnostics(Stage):
         with self.watch("evaluate"):
             names, weights = self._weights(choice)
             views = data_views_now(self.backend.drift, state)
+            # A run that diverges squares numbers near the largest float: the infinite figure is the
+            # finding, and a warning would end the run that it describes.
             with np.errstate(over="ignore", invalid="ignore"):
                 measured = distances(self._gradients(choice.download, views), weights)
                 figures = dict(zip(names, measured.spread.tolist(), strict=True))
@@ -200,9 +202,14 @@ class Diagnostics(Stage):
             ids = self.clients[at : at + few]
             view = None if data_views is None else data_views(ids)
             try:
-                yield self.engine.measure(ids, sent, {}, {"gradient": None}, Key(0), view)[
-                    "gradient"
-                ]
+                yield self.engine.measure(
+                    ids,
+                    download=sent,
+                    client_states={},
+                    want={"gradient": None},
+                    key=Key(0),
+                    data_view=view,
+                )["gradient"]
             except RuntimeError as error:
                 message = (
                     "evaluate.diagnostics needs a gradient of every client in eval mode, and "
@@ -217,9 +224,14 @@ class Diagnostics(Stage):
         key = self.setting.streams.key("probe").fold("mini-batch gradients", step)
         view = None if data_views is None else data_views(self.clients)
         norms = [
-            self.engine.measure(self.clients, sent, {}, {"grad_norm": 1}, key.fold(number), view)[
-                "grad_norm"
-            ]
+            self.engine.measure(
+                self.clients,
+                download=sent,
+                client_states={},
+                want={"grad_norm": 1},
+                key=key.fold(number),
+                data_view=view,
+            )["grad_norm"]
             for number in range(BATCHES)
         ]
         return float(np.square(norms).max())
@@ -321,6 +333,9 @@ def distances(gradients: Iterator[Floats], weights: Floats) -> Distances:
     largest = 0.0
     for piece in gradients:
         if not at:
+            # Moments about the first gradient, not about 0: where gradients hardly differ, the
+            # difference of two large squares would be rounding alone. A copy: a view would keep the
+            # whole piece in memory.
             first = piece[0].copy()
             sums = np.zeros((len(weights), piece.shape[1]))
         u = piece - first

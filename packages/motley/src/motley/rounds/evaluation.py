@@ -146,7 +146,15 @@ def evaluate(
     from motley.rounds.holdings.prototypes import NearestPrototype, joined
 
     nearest = NearestPrototype(engine, federation, prototypes)
-    by_prototype = evaluate(nearest, model, federation, per_client, personal, False, class_names)
+    by_prototype = evaluate(
+        nearest,
+        model,
+        federation,
+        per_client,
+        personal=personal,
+        shared=False,
+        class_names=class_names,
+    )
     return evaluation._replace(rows=joined(evaluation.rows, by_prototype.rows, "prototype"))
 
 
@@ -176,7 +184,7 @@ class _Examination:
         """Add the figures on the common test set, the mean over the clients' meanings of classes,
         and return what was measured of every sample, by labeling."""
         labelings = self.labelings
-        by_labeling = [
+        by_labeling: list[Measured] = [
             self.engine.evaluate(model, common, labelings.labels(common, table), self.want)
             for table in labelings.tables
         ]

@@ -129,12 +129,12 @@ class Examining:
                 model,
                 setting.task.federation,
                 schedule.per_client,
-                personal,
-                shared or personal is None,  # IFCA with one model
-                names,
-                metrics,
-                prototypes,
-                beside,
+                personal=personal,
+                shared=shared or personal is None,  # IFCA with one model
+                class_names=names,
+                metrics=metrics,
+                prototypes=prototypes,
+                beside=beside,
             )
         if not evaluation.scores:
             return {}
@@ -397,6 +397,8 @@ def better(
         round,
         dataclasses.replace(
             model_state,
+            # Cloned: the server goes on in the same memory, and the best round has to keep its
+            # model.
             **{part.name: getattr(model_state, part.name).clone() for part in fields(ModelState)},
         ),
     )
@@ -433,17 +435,23 @@ def validate(
     if class_names is None and view.validation_labels is not None:
         class_names = np.broadcast_to(np.arange(view.classes or 0), (len(view), view.classes or 0))
     evaluation = evaluate(
-        engine, model, view, True, personal, personal is None, class_names, metrics
+        engine,
+        model,
+        federation=view,
+        per_client=True,
+        personal=personal,
+        shared=personal is None,
+        class_names=class_names,
+        metrics=metrics,
     )
     figures = evaluation.rows
     mean, *each = range(len(figures["scope"]))
     clients = figures["client"][each]
     positions = view.positions(view.test.values)
-    weight = (
-        view.test.sizes
-        if positions is None
-        else np.bincount(view.test.owner, positions, minlength=len(view))
-    )
+    if positions is None:
+        weight = view.test.sizes
+    else:
+        weight = np.bincount(view.test.owner, positions, minlength=len(view))
     pooled = {
         name: np.average(figures[name][each], weights=weight[clients])
         for name in ("loss", "accuracy")
@@ -515,13 +523,13 @@ class NewClients:
             for epochs in schedule.adapt_epochs:
                 evaluation = evaluate(
                     own,
-                    models.at(1.0),
-                    self.federation,
-                    schedule.per_client,
-                    _adapted(own, begun, jobs, epochs),
-                    False,
-                    names,
-                    self.setting.task.metrics,
+                    model=models.at(1.0),
+                    federation=self.federation,
+                    per_client=schedule.per_client,
+                    personal=_adapted(own, begun, jobs, epochs),
+                    shared=False,
+                    class_names=names,
+                    metrics=self.setting.task.metrics,
                 )
                 yield Evaluation(
                     _of_new(evaluation.rows, epochs), _of_new(evaluation.metrics, epochs), {}

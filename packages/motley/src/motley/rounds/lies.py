@@ -66,7 +66,9 @@ class Lies(Stage):
 
     def claimed_examples(self, draw_index: int) -> Ids:
         """Return the number of samples by which each client's update is weighed, ``[K]``."""
-        return claimed_examples(self.dishonest, self.key, self.examples, draw_index, self.measured)
+        return claimed_examples(
+            self.dishonest, self.key, self.examples, round_index=draw_index, bounded=self.measured
+        )
 
     @override
     def chosen(self, state: RunState[Any], step: Round, choice: ChosenCohort) -> Round:
@@ -89,10 +91,10 @@ class Lies(Stage):
             self.dishonest,
             self.key,
             reports,
-            draw_index,
-            self.claimed_examples(draw_index),
-            self.heard,
-            self.measured,
+            round_index=draw_index,
+            examples=self.claimed_examples(draw_index),
+            heard=self.heard,
+            measured=self.measured,
         )
         self.heard = result.heard
         if result.rows:
@@ -152,7 +154,7 @@ def told(
         lying = liar & ~np.isnan(appeal)
         goal = remembered.get(f"{when} {name}", np.nan)
         claims[name] = _claimed(name, values[name], lying, dishonest.claims(appeal[lying], goal))
-    rows = _rows(reports.ids, liar, when, values, claims)
+    rows = _rows(reports.ids, liar, when, values, claims=claims)
     return Told(with_values(reports, claims) if claims else reports, remembered, rows)
 
 
@@ -174,13 +176,16 @@ def claimed_examples(
     liar = dishonest.liars(key, ids, round_index)
     honest = truth[~liar]
     goal = dishonest.goal(honest) if len(honest) else np.nan
+    # What NaN or infinity becomes as int64 is undefined, and differs between machines.
     claims = np.nan_to_num(
         dishonest.claims(truth[liar], goal), nan=0.0, posinf=MOST_EXAMPLES, neginf=0.0
     )
     out = examples.copy()
     out[liar] = np.clip(claims, 0.0, MOST_EXAMPLES).astype(np.int64)
     if bounded:
-        out = np.minimum(out, claimed_examples(dishonest, key, examples, 0, False))
+        out = np.minimum(
+            out, claimed_examples(dishonest, key, examples, round_index=0, bounded=False)
+        )
     return out
 
 
@@ -208,6 +213,7 @@ def _claimed(name: str, truth: Floats, lying: Bools, appeal: Floats) -> Floats:
         out[lying] = claims
     else:
         sizes = row_sizes(truth[lying])
+        # A liar may claim more than a float holds; whoever hears it has to cope, so it is sent.
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             out[lying] = truth[lying] / np.where(sizes > 0, sizes, 1.0)[:, None] * claims[:, None]
     return out

@@ -71,6 +71,7 @@ class MeasuredSpeeds:
         usual = delivered.mean(axis=0) if len(delivered) else np.full(3, guess_s)
         own = self.seconds[ids]
         step_s, down_s, up_s = np.where(np.isfinite(own), own, usual).T
+        # A transfer that took no measurable time is of infinite speed.
         with np.errstate(divide="ignore", invalid="ignore"):
             mbps = whole_bits / up_s / 1e6
         return {
@@ -98,5 +99,7 @@ def steps_in_time(
     """
     step_s, down_s, up_s = seconds.T
     other_s = np.nan_to_num(down_s + up_s * np.minimum(sent, 1.0))
+    # A client that nobody measured is given all its work below; the 1 s a step keeps NaN out of the
+    # division meanwhile, and 1e-9 a step that took no measurable time.
     fit = synchrony.steps(planned, -other_s, np.maximum(np.nan_to_num(step_s, nan=1.0), 1e-9))
     return np.where(np.isfinite(step_s), np.maximum(fit, 1), planned)

@@ -239,11 +239,9 @@ class WorkPlanner:
         return extra
 
     def _planned_steps(self, cohort: Cohort) -> Ids:
-        return (
-            self.full_steps[cohort.ids]
-            if cohort.local_steps is None
-            else np.maximum(cohort.local_steps, 1)
-        )
+        if cohort.local_steps is None:
+            return self.full_steps[cohort.ids]
+        return np.maximum(cohort.local_steps, 1)
 
     def _straggler_steps(self, stragglers: Stragglers, ids: Ids, round: int) -> Ids:
         """Return the steps of the epochs that each client completes, ``[m]``."""

@@ -35,11 +35,10 @@ def enrolment_signals(
 ) -> dict[str, Floats]:
     """Return what these clients send before round 1, ``[n, ...]``, of what is wanted: label counts
     and number of samples."""
-    signals = (
-        {"num_examples": federation.seen[ids].astype(np.float64)}
-        if "num_examples" in wanted
-        else {}
-    )
+    if "num_examples" in wanted:
+        signals = {"num_examples": federation.seen[ids].astype(np.float64)}
+    else:
+        signals = {}
     return signals | (
         {"label_histogram": federation.histogram()[ids]} if "label_histogram" in wanted else {}
     )

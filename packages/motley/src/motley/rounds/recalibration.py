@@ -136,6 +136,7 @@ def recalibrated(
     cumulative: forget the model's statistics, and weigh all batches of the chain alike.
     """
     if cumulative:
+        # The caller's model keeps its counters.
         counters = model.counters.clone()
         for entry in config.setting.task.layout.counters:
             if entry.batch_norm:
@@ -143,7 +144,9 @@ def recalibrated(
         model = dataclasses.replace(model, counters=counters)
     for client, count in counts.items():
         view = None if data_views is None else data_views(np.array([client]))
-        model = engine.recalibrate(model, client, count, key.fold(client), view, cumulative)
+        model = engine.recalibrate(
+            model, client, count, key.fold(client), data_view=view, cumulative=cumulative
+        )
     return model
 
 
@@ -168,13 +171,13 @@ def collected(
     key = setting.streams.key("server").fold("collect", version)
     clients = np.flatnonzero(seen > int(setting.work.drop_single))
     if options is not None:
+        # Each client has a number of its own: another client that joins changes no pair's order.
         drawn = np.argsort(key.fold("clients").uniform(clients)[:, 0], kind="stable")
         clients = np.sort(clients[drawn[: options.clients]])
-    limit = (
-        Recalibrate(int(setting.work.batches(seen).sum()) + 1, len(seen))
-        if options is None
-        else options
-    )
+    if options is None:
+        limit = Recalibrate(int(setting.work.batches(seen).sum()) + 1, len(seen))
+    else:
+        limit = options
     return recalibrated(
         config=config,
         engine=engine,

@@ -268,11 +268,9 @@ class RunConfig:
             for name, batches in selector.rule.needs().probed.items()
             if SIGNALS[name].kind != "channel"
         }
-        return (
-            wanted
-            if self.probe_batches is None
-            else dict.fromkeys(wanted, self.probe_batches or None)
-        )
+        if self.probe_batches is None:
+            return wanted
+        return dict.fromkeys(wanted, self.probe_batches or None)
 
     def extra_exchange(self) -> ExtraExchange:
         """Return what the server rule asks of every participant in a round besides download, local

@@ -75,11 +75,10 @@ def simulation(
     ----------
     client_states: the store of what clients keep; None: RAM. The others as of
     :class:`~motley.rounds.loop.RoundLoop`."""
-    states = (
-        ClientStates(initial_client_state(config, model), first_states(config))
-        if client_states is None
-        else client_states
-    )
+    if client_states is None:
+        states = ClientStates(initial_client_state(config, model), first_states(config))
+    else:
+        states = client_states
 
     def backend(
         channel: Channel,
@@ -288,14 +287,18 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
                 states = self._start_states(ids)
                 view = self._data_view(now, ids)
                 slices = self._slices(now, ids)
-                signals = self.engine.measure(ids, download, states, learning, key, view, slices)
+                signals = self.engine.measure(
+                    ids, download, states, want=learning, key=key, data_view=view, slices=slices
+                )
         with self.watch("plan"):
             up, down = self._link_mbps(now, ids)
             system = wanted.keys() - learning.keys()
             estimates = self._estimates(now, ids, download) if system else {}
             spared = self._spared(now, ids, download, "gradient" in signals)
             count = probing.count_scalars(signals)
-            bits_down, bits_up = self.channel.probe(ids, download, now.version + 1, count, spared)
+            bits_down, bits_up = self.channel.probe(
+                ids, download, now.version + 1, count=count, saved=spared
+            )
             signals |= {name: estimates[name] for name in system}
             batches = probing.passes(learning, self.federation, self.setting.work, ids)
             if learning and self.holding is not None:
@@ -349,6 +352,12 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
             )
             bits_up, paper_bits = self._bits_up(now, ids, (bits_up, paper_bits), holding)
         loads = LinkLoads(bits_down, down, bits_up, up)
+        measured = None
+        if clients.speeds is not None:
+            measured = (
+                clients.speeds.seconds[ids],
+                bits_up / self._measured_bits(now, ids, bits_up),
+            )
         lines = planner.timelines(
             cohort=cohort,
             loads=loads,
@@ -357,9 +366,7 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
             round=now.draw_index,
             now_s=self.clients.now_s,
             extra_steps=allocation.extra_steps,
-            measured=None
-            if clients.speeds is None
-            else (clients.speeds.seconds[ids], bits_up / self._measured_bits(now, ids, bits_up)),
+            measured=measured,
         )
         factor = self.world.failures.upload_factor(self._key("fail"), ids, now.draw_index)
         counted_s = planner.paper_s(lines, allocation.extra_steps, paper_bits, up, now.draw_index)

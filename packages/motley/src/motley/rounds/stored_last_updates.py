@@ -74,6 +74,8 @@ class DiskLastUpdates(LastUpdates):
         checkpoints name."""
         current = {client: self._path(client).name for client in self._kept}
         try:
+            # Contents first, then the names in the folder, then (by the caller) the checkpoint that
+            # mentions them: after a power cut no checkpoint names a file that is not whole.
             for path in self._unsynced:
                 if path.exists():  # not replaced since
                     with path.open("rb") as file:

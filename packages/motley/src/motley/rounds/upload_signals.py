@@ -136,6 +136,8 @@ class UploadSignals(Stage):
             rule = self.setting.algorithm.local
             if not rule.sends_whole:  # single updates are compared as changes of a whole model
                 total = rule.update({"delta": Part(total, "mean")})
+            # Of doubles on the CPU this copies nothing by itself, and the first total becomes the
+            # average as it is.
             moved = total.cpu().double().clone()
             self.consensus = next_consensus(self.consensus, moved)
             self.last_updates.commit()

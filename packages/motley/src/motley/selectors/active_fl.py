@@ -175,6 +175,7 @@ class ActiveFL(SelectionRule[ClientTable]):
 
     def parts(self, m: int, available: int) -> tuple[int, int]:
         """Return n_soft and n_drop for a cohort of m."""
+        # 1e-9: (1 - 0.8) * 10 is a bit less than 2 in floats.
         n_soft = math.floor((1.0 - self.alpha3) * m + 1e-9)
         return n_soft, min(math.floor(self.alpha1 * available + 1e-9), available - n_soft)
 
@@ -232,9 +233,9 @@ def _largest(value: Floats, count: int, rng: np.random.Generator, ties: Ties) ->
     inside = value > edge
     tied = np.flatnonzero(value == edge)
     wanted = count - int(np.count_nonzero(inside))
-    inside[
-        tied[:wanted]
-        if ties == "lowest_id"
-        else rng.choice(tied, wanted, replace=False, shuffle=False)
-    ] = True
+    if ties == "lowest_id":
+        taken = tied[:wanted]
+    else:
+        taken = rng.choice(tied, wanted, replace=False, shuffle=False)
+    inside[taken] = True
     return np.flatnonzero(inside)

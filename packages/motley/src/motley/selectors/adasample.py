@@ -243,11 +243,10 @@ class AdaSample(SelectionRule[AdaSampleState]):
             measured = _put_measured(clients, probed.ids, probed.signal("grad_norm"), estimate)
             return self._solved(replace(state, clients=measured))
         if len(accepted) and (state.phase != "solved" or self.refresh):
-            norm = (
-                accepted.signal("max_grad_norm")
-                if state.phase == "uniform" or self.refresh
-                else np.full(len(accepted), np.nan)
-            )
+            if state.phase == "uniform" or self.refresh:
+                norm = accepted.signal("max_grad_norm")
+            else:
+                norm = np.full(len(accepted), np.nan)
             clients = _put_measured(clients, accepted.ids, norm, measured_s(accepted), average=True)
         state = replace(state, clients=clients)
         if len(reports.of(Outcome.ENROLLED)):  # not the end of a round
@@ -263,11 +262,10 @@ class AdaSample(SelectionRule[AdaSampleState]):
         loss = np.clip(accepted.signal("arrival_loss"), 0.0, LARGEST)
         measured = accepted.ids[~np.isnan(loss)]
         if len(measured):
-            weight = (
-                shares(state.clients, measured)
-                if state.phase == "uniform"
-                else np.ones(len(measured))
-            )
+            if state.phase == "uniform":
+                weight = shares(state.clients, measured)
+            else:
+                weight = np.ones(len(measured))
             weight = weight if weight.any() else np.ones(len(measured))
             losses = np.append(losses, np.average(loss[~np.isnan(loss)], weights=weight))
         elif len(losses):
@@ -298,6 +296,8 @@ class AdaSample(SelectionRule[AdaSampleState]):
         if not len(ids):
             return state
         norm = filled(clients.get("norm", ids))
+        # A thousandth at least: a client whose gradient happened to vanish would have q = 0, and
+        # its next norm would never be seen.
         bound = (shares(clients, ids) * np.maximum(norm, 1e-3 * norm.max(initial=0.0))) ** 2
         q, _ = solve(bound, filled(clients.get("seconds", ids)), state.c0 / self.c0_divisor)
         return replace(state, clients=clients.put(ids, {"q": q}))
@@ -321,6 +321,8 @@ def solve(bound: Floats, tau: Floats, c0: float) -> tuple[Floats, float]:
     if not root.any():
         return np.full(len(bound), 1.0 / max(len(bound), 1)), 0.0
     root = root / (size := float(root.sum()))
+    # In units of the slowest client and of the sum of roots: the search below then has the same
+    # range of u for any seconds and any norms.
     unit = float(tau.max()) or 1.0
     tau = np.maximum(tau / unit, 1e-9) if tau.any() else np.ones(len(tau))
     low = float(tau.min())

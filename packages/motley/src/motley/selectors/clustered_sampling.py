@@ -146,6 +146,7 @@ class ClusteredSampling(SelectionRule[ClientTable]):
 def by_sizes(p: Floats, m: int) -> Line:
     """Return the urns of Algorithm 1 for shares ``p`` ``[K]`` that sum to 1, as a line: clients by
     falling share."""
+    # Stable: equal shares in order of their ids, so that the urns do not hang on the sort.
     falling = np.argsort(-p, kind="stable")
     return falling, m * p[falling]
 

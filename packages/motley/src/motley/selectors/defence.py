@@ -114,11 +114,10 @@ class Defence:
         reported = numbers[numbers >= 0]
         if len(reported) < _LEAST:
             return PlausibleRange()
-        at = (
-            len(reported)
-            if self.clip is None
-            else min(int(self.clip * len(reported)), len(reported) - 1)
-        )
+        if self.clip is None:
+            at = len(reported)
+        else:
+            at = min(int(self.clip * len(reported)), len(reported) - 1)
         top = math.inf if self.clip is None else float(np.partition(reported, at)[at])
         logs = np.log(np.maximum(reported, _TINY))
         centre = float(np.median(logs))
@@ -137,6 +136,8 @@ class Defence:
         believed = np.where(amounts < 0, np.nan, self._believed(name, amounts, limits))
         if values.ndim == 1:
             return believed
+        # A vector is shortened to what is believed of its length, and keeps its direction. Numbers
+        # of liars overflow here, which is why nothing of it may warn.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             scaled = (
                 np.where(

@@ -149,7 +149,7 @@ class DivFL(SelectionRule[ClientTable]):
             context.m,
             rank,
             sample,
-            context.rng,
+            rng=context.rng,
         )
         share = np.bincount(covering.nearest, minlength=context.m) / len(everybody)
         notes = {

@@ -214,7 +214,12 @@ class FedCor(SelectionRule[FedCorState]):
         available = np.isin(everybody, context.available, assume_unique=True)
         p = shares(clients, everybody)
         at, scores = greedy(
-            self.embedding(clients, everybody), self.noise, p, alpha, available, context.m
+            self.embedding(clients, everybody),
+            self.noise,
+            p,
+            alpha,
+            available=available,
+            m=context.m,
         )
         notes = {
             "greedy": 1.0,
@@ -254,8 +259,8 @@ class FedCor(SelectionRule[FedCorState]):
                 state,
                 probed.ids,
                 change,
-                epoch if rehearsal else epoch - 1,
-                round > self.warmup + 1,
+                epoch=epoch if rehearsal else epoch - 1,
+                train=round > self.warmup + 1,
             )
         if again:
             return state
@@ -282,7 +287,14 @@ class FedCor(SelectionRule[FedCorState]):
             start = self.embedding(clients, clients.ids)[seen]
             weights = self.discount ** (epoch - epochs).astype(np.float64)
             steps = self.first_iterations if first else self.iterations
-            embedding = fit(start, changes[seen], weights, self.noise, self.rate, steps)
+            embedding = fit(
+                start,
+                changes=changes[seen],
+                weights=weights,
+                noise=self.noise,
+                rate=self.rate,
+                iterations=steps,
+            )
             clients = clients.put(clients.ids[seen], {"embedding": embedding})
         clients = dataclasses.replace(clients, columns={**clients.columns, "changes": changes})
         return dataclasses.replace(state, clients=clients, epochs=epochs)
@@ -379,6 +391,7 @@ def fit(
     weights: ``[n]``.
     """
     parts = gaussians(changes - discounted_mean(changes, weights)[:, None], weights)
+    # Adam by hand, for selectors do without torch. The caller's embedding stays as it is.
     x = embedding.copy()
     first = np.zeros_like(embedding)
     second = np.zeros_like(embedding)

@@ -144,18 +144,23 @@ class FedCS(SelectionRule[FedCSState]):
 
     @override
     def candidates(self, state: FedCSState, context: SelectionContext) -> Ids:
+        # 1e-9: 0.28 * 25 is a bit more than 7 in floats, and would ask an eighth.
         wanted = math.ceil(self.share * len(context.available) - 1e-9)
-        return (
-            context.available
-            if self.share == 1
-            else context.rng.choice(context.available, wanted, replace=False)
-        )
+        if self.share == 1:
+            return context.available
+        return context.rng.choice(context.available, wanted, replace=False)
 
     @override
     def select(self, state: FedCSState, context: SelectionContext) -> Cohort:
         ids, (download, update, upload) = _estimates(state, context)
         taken, total = greedy(
-            download, update, upload, self.deadline, context.m, self.selection, self.aggregation
+            download,
+            update,
+            upload,
+            self.deadline,
+            most=context.m,
+            selection=self.selection,
+            aggregation=self.aggregation,
         )
         notes = {"asked": float(len(ids)), "planned_s": total, "abandoned": float(not len(taken))}
         return Cohort(ids[taken], notes=notes)

@@ -425,11 +425,10 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         best = np.full(int(group.max()) + 1, -np.inf)
         np.maximum.at(best, group, value)
         behind = value - best[group]
-        weight = (
-            np.exp(self.beta * behind)
-            if math.isfinite(self.beta)
-            else (rounded(value) == rounded(best)[group]).astype(np.float64)
-        )
+        if math.isfinite(self.beta):
+            weight = np.exp(self.beta * behind)
+        else:
+            weight = (rounded(value) == rounded(best)[group]).astype(np.float64)
         return np.asarray(weight / np.bincount(group, weight)[group])
 
     @override
@@ -448,12 +447,12 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
                 draw = np.log(p) - np.log(context.rng.standard_exponential(len(p)))
             order = np.lexsort((draw, group))
             at = order[np.flatnonzero(np.diff(group[order], append=context.m))]
-        total_variance = (
-            self._divisor(state.rounds)
-            * float(state.clients.get("variance", state.clients.ids).sum())
-            if state.lost
-            else 1.0
-        )
+        if state.lost:
+            total_variance = self._divisor(state.rounds) * float(
+                state.clients.get("variance", state.clients.ids).sum()
+            )
+        else:
+            total_variance = 1.0
         notes = {
             "max_probability": float(p.max()),
             "cv_probability": float(p.std() / p.mean()),
@@ -491,13 +490,12 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
                 "round"
             )
         state = _join(state, accepted)
-        leader = (
-            self._leaders(state, accepted, len(sent))
-            if draw > self.warm_up
-            else np.arange(len(state.clients))
-        )
+        if draw > self.warm_up:
+            leader = self._leaders(state, accepted, len(sent))
+        else:
+            leader = np.arange(len(state.clients))
         learns = self.step == "mean" or draw > self.warm_up
-        state = self._learn(state, accepted, models, leader, learns)
+        state = self._learn(state, accepted, models, leader, learns=learns)
         if draw < self.warm_up:
             return state
         if len(sent) != state.coalitions or (draw - self.warm_up) % self.recluster_every == 0:
@@ -582,6 +580,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
     def _enrol(self, state: FedCvrBoltState, reports: Reports) -> FedCvrBoltState:
         first = self._models(reports.of(Outcome.ENROLLED))[1]
         if not len(state.initial) and len(first):
+            # A copy: a view would keep the models of all clients that enrolled with it.
             state = replace(state, initial=first[0].copy())
         return _join(replace(state, clients=put_sizes(state.clients, reports)), reports.ids)
 
@@ -599,6 +598,8 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
                 .fold("fedcvr_bolt", "coordinates")
                 .uniform(np.arange(layer.shape[1]))[:, 0]
             )
+            # By the run's key alone: all clients, in all rounds, are compared on the same
+            # coordinates.
             layer = layer[:, np.sort(np.argsort(draw, kind="stable")[: self.coordinates])]
         complete = ~np.isnan(layer).any(axis=1)
         return reports.ids[complete], np.clip(layer[complete], -LARGEST, LARGEST)
@@ -623,11 +624,10 @@ def _join(state: FedCvrBoltState, ids: Ids) -> FedCvrBoltState:
     known, without a history."""
     clients = state.clients.grow(ids)
     width = len(state.initial)
-    fresh = (
-        np.isnan(clients.columns["theta"][:, 0])
-        if "theta" in clients.columns
-        else np.ones(len(clients), bool)
-    )
+    if "theta" in clients.columns:
+        fresh = np.isnan(clients.columns["theta"][:, 0])
+    else:
+        fresh = np.ones(len(clients), bool)
     if not width or not fresh.any():
         return state if clients is state.clients else replace(state, clients=clients)
     start = np.broadcast_to(state.initial, (int(fresh.sum()), width))

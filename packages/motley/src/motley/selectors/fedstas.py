@@ -160,7 +160,7 @@ class FedSTaS(SelectionRule[ClientTable]):
             spread = filled(np.append(spread, np.nan))
         sizes = np.bincount(label, minlength=len(spread))
         wanted = allocate(sizes, spread, context.m)
-        return self._draw(context, label, norm, sizes, wanted)
+        return self._draw(context, label, norm, sizes, wanted=wanted)
 
     def _draw(
         self, context: SelectionContext, label: Ints, norm: Floats, sizes: Ints, wanted: Ints
@@ -211,11 +211,10 @@ def allocate(sizes: Ints, spread: Floats, m: int) -> Ints:
     makes them sum to m (Neyman's own where nothing is clipped), rounded by largest remainder, the
     first of several; remainders are compared to nine decimal places.
     """
-    weight = (
-        sizes * np.maximum(spread, _LAST_RESORT * spread.max())
-        if spread.max() > 0
-        else sizes.astype(np.float64)
-    )
+    if spread.max() > 0:
+        weight = sizes * np.maximum(spread, _LAST_RESORT * spread.max())
+    else:
+        weight = sizes.astype(np.float64)
     weight /= weight.max()
     least = 1.0 if np.count_nonzero(sizes) <= m else 0.0
     low = np.minimum(least, sizes)
@@ -231,6 +230,7 @@ def allocate(sizes: Ints, spread: Floats, m: int) -> Ints:
         middle = 0.5 * (below + above)
         below, above = (middle, above) if share(middle).sum() < m else (below, middle)
     q = share(above)
+    # After 60 halvings q is exact but for rounding: a whole number just below itself is whole.
     counts = np.floor(q + 1e-9).astype(np.int64)
     room = np.where(counts < sizes, np.round(q - counts, 9), -1.0)
     counts[np.argsort(-room, kind="stable")[: m - int(counts.sum())]] += 1

@@ -219,6 +219,7 @@ def schedule(importance: Floats, upload_s: Floats, rho: float) -> tuple[Floats, 
         slope = float((p / gap).sum()) / total**3  # of S^-2
         step = (1.0 - total**-2) / slope
         x += step
+        # The second is for gaps of a few bits: there x cannot move any more.
         if abs(total - 1.0) < 1e-10 or step <= 1e-15 * x:
             break
     return p / total, (x - low) * scale * scale

@@ -260,12 +260,13 @@ class HeteroSelect(SelectionRule[HeteroSelectState]):
         count = get("count", available)
         mean = count.mean()
         quiet = np.maximum(round - get("last", available), 0.0)
+        fairness = np.zeros(len(available))
+        if mean > 0:
+            fairness = np.clip(1.0 - count / mean, -1.0, 1.0)
         return HeteroSelectComponents(
             value=normalised_loss(get("loss", available), EPS),
             direction=direction_of(state, self.direction, available),
-            fairness=np.clip(1.0 - count / mean, -1.0, 1.0)
-            if mean > 0
-            else np.zeros(len(available)),
+            fairness=fairness,
             staleness=_minmax(0.5 * np.log1p(quiet), equal=0.0),
         )
 

@@ -359,6 +359,8 @@ class HeteroSelectV1(SelectionRule[ClientTable]):
             "printed": (m - 1, 0.0, math.inf),
         }
         ratios = {}
+        # exp of a distance over a small temperature overflows: such a bound says nothing, and is
+        # left out below.
         with np.errstate(over="ignore", invalid="ignore"):
             for name, (competitors, extra, cap) in rows.items():
                 distance = (smax + extra - smin - gamma * np.log1p(np.minimum(gap, cap))) / tau

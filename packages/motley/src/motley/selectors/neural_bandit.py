@@ -158,6 +158,7 @@ class NeuralBandit(ContextualBandit[NeuralBanditState]):
         x = standardised(self.features(state.clients, context.available), state.x_moments)
         predicted = np.empty(len(x))
         sigma = np.empty(len(x))
+        # In blocks, for gradients of all pairs at once are [n, P].
         for start in range(0, len(x), _BLOCK):
             rows = slice(start, start + _BLOCK)
             predicted[rows] = forward(state.weights, x[rows])
@@ -181,6 +182,7 @@ class NeuralBandit(ContextualBandit[NeuralBanditState]):
         learnt by the network."""
         rng = Key(self.seed).fold("train", round).numpy()
         y_moments = add_moments(state.y_moments, y[:, None])
+        # States are values: a checkpoint, or a probe that is thrown away, may still hold the old.
         u = state.u.copy()
         for start in range(0, len(x), _BLOCK):
             g = gradients(state.weights, standardised(x[start : start + _BLOCK], state.x_moments))
@@ -192,7 +194,9 @@ class NeuralBandit(ContextualBandit[NeuralBanditState]):
         x = np.concatenate([state.x, x])[-self.buffer :]
         y = np.concatenate([state.y, y])[-self.buffer :]
         target = np.minimum(y / deviation(y_moments), HIGHEST)
-        weights = train(state.weights, standardised(x, state.x_moments), target, self.lam, rng)
+        weights = train(
+            state.weights, x=standardised(x, state.x_moments), y=target, decay=self.lam, rng=rng
+        )
         return replace(state, weights=weights, u=u, x=x, y=y, y_moments=y_moments)
 
 

@@ -291,7 +291,14 @@ class Oort(SelectionRule[OortState]):
         unexplored."""
         last = state.clients.get("last", ids)
         speed = self.speed(state, ids, self.preferred_s(state))
-        return self._scores(state, round, ids, last > 0, speed, self._blacklisted(state, ids))
+        return self._scores(
+            state,
+            round,
+            ids,
+            explored=last > 0,
+            speed=speed,
+            blacklisted=self._blacklisted(state, ids),
+        )
 
     def _scores(
         self,
@@ -324,6 +331,7 @@ class Oort(SelectionRule[OortState]):
         at = min(_floor(self.clip * len(pool)), len(pool) - 1)
         clipped = np.minimum(utility, np.partition(pool, at)[at])
         if self.form == "normalised":
+            # 0.999: the worst client keeps some utility. 1e-4: equal utilities do not divide by 0.
             low = 0.999 * pool.min()
             clipped = (clipped - low) / max(pool.max() - low, 1e-4)
         return np.asarray(np.maximum(np.nan_to_num(clipped), 0.0))
@@ -337,6 +345,7 @@ class Oort(SelectionRule[OortState]):
         count = state.clients.get("count", everybody)
         over = np.flatnonzero(count > self.blacklist)
         most = _floor(self.blacklist_share * len(everybody))
+        # Stable: of clients selected equally often those with the lowest ids are out.
         return np.isin(ids, everybody[over[np.argsort(-count[over], kind="stable")[:most]]])
 
     def paced(self, pace: float, history: Floats) -> float:
@@ -372,7 +381,14 @@ class Oort(SelectionRule[OortState]):
         explored = state.clients.get("last", ids) > 0
         blacklisted = self._blacklisted(state, ids)
         speed = self.speed(state, ids, preferred_s)
-        scores = self._scores(state, context.draw, ids, explored, speed, blacklisted)
+        scores = self._scores(
+            state,
+            round=context.draw,
+            ids=ids,
+            explored=explored,
+            speed=speed,
+            blacklisted=blacklisted,
+        )
         exploitable = np.flatnonzero(explored & ~blacklisted)
         fresh = np.flatnonzero(~explored)
         exploit = _floor(m * (1 - epsilon)) if self.split == "oort" else m - _floor(m * epsilon)
@@ -382,11 +398,11 @@ class Oort(SelectionRule[OortState]):
         chosen = [
             self._draw(
                 exploitable,
-                scores[exploitable],
-                self.exploitation_pool(scores[exploitable], n_xpt, context.rng),
-                n_xpt,
-                chance,
-                context.rng,
+                weight=scores[exploitable],
+                pool=self.exploitation_pool(scores[exploitable], n_xpt, context.rng),
+                count=n_xpt,
+                chance=chance,
+                rng=context.rng,
             ),
             self.draw_unexplored(
                 state=state,
@@ -424,11 +440,9 @@ class Oort(SelectionRule[OortState]):
         at = len(scores) - 1 - min(n_xpt, len(scores) - 1)
         least = rounded(self.cutoff * np.partition(scores, at)[at])
         pool = np.flatnonzero(rounded(scores) >= least)
-        return (
-            pool
-            if len(pool) > self.widen * n_xpt
-            else top_m(scores, self.widen * n_xpt + 1, rng, self.ties)
-        )
+        if len(pool) > self.widen * n_xpt:
+            return pool
+        return top_m(scores, self.widen * n_xpt + 1, rng, self.ties)
 
     def draw_unexplored(
         self,
@@ -453,7 +467,7 @@ class Oort(SelectionRule[OortState]):
                 * speed[fresh]
             )
         heaviest = top_m(weight, _floor(self.sample_window * count), rng, self.ties)
-        return self._draw(fresh, weight, heaviest, count, chance, rng)
+        return self._draw(fresh, weight, pool=heaviest, count=count, chance=chance, rng=rng)
 
     def _draw(
         self,

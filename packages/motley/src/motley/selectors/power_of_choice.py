@@ -170,11 +170,10 @@ class PowerOfChoice(SelectionRule[ClientTable]):
             measured = pool[~np.isnan(loss)]
             ids = measured[self._picked(loss[~np.isnan(loss)], context)]
             for candidates in (pool, context.available):
-                left = (
-                    np.setdiff1d(candidates, ids, assume_unique=True)
-                    if len(ids) < context.m
-                    else candidates[:0]
-                )
+                if len(ids) < context.m:
+                    left = np.setdiff1d(candidates, ids, assume_unique=True)
+                else:
+                    left = candidates[:0]
                 ids = np.concatenate([ids, self._draw(state, context, left, context.m - len(ids))])
         return Cohort(
             ids, np.full(len(ids), 1.0 / len(ids)), notes={"candidates": float(len(pool))}

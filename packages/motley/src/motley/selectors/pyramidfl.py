@@ -158,13 +158,14 @@ class PyramidFL(Oort):
         ``[m]``."""
         compute = clients.get("compute", ids)
         idle = np.max(tau, initial=0.0, where=~np.isnan(tau)) - tau
+        # Hours of idle time over microseconds of work: the infinite number of steps is capped
+        # below.
         with np.errstate(over="ignore"):
             fill = np.divide(idle * full, compute, out=np.full(len(ids), np.inf), where=compute > 0)
-        extra = (
-            np.minimum(LARGEST_EXTRA, self.beta * np.floor(fill + _ROUNDING) / full)
-            if self.beta
-            else np.zeros(len(ids))
-        )
+        if self.beta:
+            extra = np.minimum(LARGEST_EXTRA, self.beta * np.floor(fill + _ROUNDING) / full)
+        else:
+            extra = np.zeros(len(ids))
         wanted = np.floor(full * (1.0 + np.where(idle > 0, extra, 0.0)) + _ROUNDING)
         if self.batch_size is not None:
             batches = np.ceil(sizes(clients, ids) / self.batch_size)

@@ -164,11 +164,10 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
                 f"got sigma = {self.sigma}; expected a positive number, or none for that of the "
                 "rewards so far"
             )
-        other_variant, unused = (
-            ("differencing", (self.lam, self.explore) != (0.1, 1.0))
-            if self.variant == "filter"
-            else ("filter", (self.stay, self.sigma) != ((0.9, 0.9), None))
-        )
+        if self.variant == "filter":
+            other_variant, unused = ("differencing", (self.lam, self.explore) != (0.1, 1.0))
+        else:
+            other_variant, unused = ("filter", (self.stay, self.sigma) != ((0.9, 0.9), None))
         if unused:
             raise ConfigError(
                 f"got options of variant = {other_variant!r} with variant = {self.variant!r}; "
@@ -181,11 +180,10 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
 
     @override
     def init(self) -> RestlessBanditState:
-        own = (
-            {"compared": 0.0, "c": 0.0, "u": 0.0}
-            if self.variant == "differencing"
-            else {"mu0": np.nan, "mu1": np.nan, "w0": 1.0, "w1": 1.0}
-        )
+        if self.variant == "differencing":
+            own = {"compared": 0.0, "c": 0.0, "u": 0.0}
+        else:
+            own = {"mu0": np.nan, "mu1": np.nan, "w0": 1.0, "w1": 1.0}
         return RestlessBanditState(ClientTable(reward_columns() | {"count": 0.0} | own))
 
     @override

@@ -269,7 +269,7 @@ class Selector(Generic[S]):
     ) -> Ids:
         """Return the ids of the clients to probe before :meth:`select`, sorted; report their
         signals as ``PROBED``. Arguments as of :meth:`select`."""
-        context = self._context("probe", draw, available_ids, m, dispatch, step)
+        context = self._context("probe", draw, available_ids, m, dispatch=dispatch, step=step)
         if not len(context.available) or not context.m:
             return np.zeros(0, np.int64)
         ids = self.rule.candidates(self.state, context)
@@ -291,7 +291,7 @@ class Selector(Generic[S]):
         A server that replaces clients one by one numbers its calls: ``draw`` is then not its
         number of steps, and it gives the number of the ``step`` that comes next beside it, towards
         which rules anneal (None: the round)."""
-        context = self._context("select", draw, available_ids, m, dispatch, step)
+        context = self._context("select", draw, available_ids, m, dispatch=dispatch, step=step)
         if not len(context.available) or not context.m:
             return Cohort(np.zeros(0, np.int64))
         cohort = self.rule.select(self.state, context)

@@ -157,6 +157,8 @@ class TiFL(SelectionRule[TiFLState]):
         losses = np.where(np.isnan(state.worst), np.nanmean(state.worst), state.worst)
         out = np.zeros(self.tiers)
         shares = (n - np.arange(1, n + 1)) / (n * (n - 1) / 2) if n > 1 else np.ones(n)
+        # The worst tier gets the largest share. Rounded: losses that are equal but for the order of
+        # a sum must not change places between machines.
         out[rich[np.argsort(-rounded(losses[rich]), kind="stable")]] = shares
         return out
 
@@ -176,7 +178,13 @@ class TiFL(SelectionRule[TiFLState]):
             at = context.rng.choice(len(tier), context.m, replace=False)
             everybody = np.array([len(tier)])
             return self._cohort(
-                context, at, -1, left, np.ones(1), everybody, np.zeros(len(tier), np.int64)
+                context,
+                at,
+                tier=-1,
+                left=left,
+                p=np.ones(1),
+                count=everybody,
+                own=np.zeros(len(tier), np.int64),
             )
         weight = self.probabilities(state, context.horizon) * usable
         p = weight / weight.sum() if weight.any() else usable / usable.sum()
@@ -191,7 +199,13 @@ class TiFL(SelectionRule[TiFLState]):
                 at = np.concatenate([at, members[more]])
         full = np.flatnonzero(count)
         return self._cohort(
-            context, at, drawn, left, p[full], count[full], np.searchsorted(full, tier)
+            context,
+            at,
+            tier=drawn,
+            left=left,
+            p=p[full],
+            count=count[full],
+            own=np.searchsorted(full, tier),
         )
 
     def _cohort(
@@ -271,6 +285,7 @@ class TiFL(SelectionRule[TiFLState]):
         tier = state.clients.get("tier", probed.ids[present]).astype(np.int64)
         count = np.bincount(tier, minlength=self.tiers)
         total = np.bincount(tier, weights=loss[present], minlength=self.tiers)
+        # A tier of which nobody was measured keeps its last loss.
         losses = np.divide(total, count, out=state.losses.copy(), where=count > 0)
         stuck = (
             state.used >= 0

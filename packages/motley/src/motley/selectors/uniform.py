@@ -89,11 +89,9 @@ class Uniform(SelectionRule[ClientTable]):
 
     @override
     def provides(self) -> frozenset[str]:
-        return (
-            frozenset({"weights"})
-            if self.unbiased or self.variant != "uniform_wor"
-            else frozenset()
-        )
+        if self.unbiased or self.variant != "uniform_wor":
+            return frozenset({"weights"})
+        return frozenset()
 
     @override
     def init(self) -> ClientTable:

@@ -39,14 +39,7 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("motley.tasks.metrics").Metric
     if name in __all__:
         return getattr(importlib.import_module("motley.tasks.own"), name)
-    return class_named(
-        (
-            TASKS,
-            *(
-                [importlib.import_module("motley.tasks.models").MODELS]
-                if name[:1].isupper()
-                else []
-            ),
-        ),
-        name,
-    )
+    catalogues = [TASKS]
+    if name[:1].isupper():
+        catalogues.append(importlib.import_module("motley.tasks.models").MODELS)
+    return class_named(tuple(catalogues), name)

@@ -95,11 +95,10 @@ def owners(offsets: ArrayLike | None, count: int) -> NDArray[np.int64]:
     DataError: positions that do not divide the rows, or a client without any.
     """
     starts = array_of(offsets)  # type: ignore[arg-type]  # None is refused like anything that is not numbers
-    ends = (
-        f"{starts[0]} to {starts[-1]}"
-        if starts.ndim == 1 and len(starts)
-        else f"an array of shape {list(starts.shape)}"
-    )
+    if starts.ndim == 1 and len(starts):
+        ends = f"{starts[0]} to {starts[-1]}"
+    else:
+        ends = f"an array of shape {list(starts.shape)}"
     if (
         starts.dtype.kind not in "iu"
         or starts.ndim != 1

@@ -69,7 +69,9 @@ class ClusteredRegression(TaskSource):
 
     Parameters
     ----------
-    clusters: J. intercept: whether lines have an intercept. examples: samples of each client, N.
+    clusters: J.
+    intercept: whether lines have an intercept.
+    examples: samples of each client, N.
     mu_x, sigma_x, theta, sigma_theta: smallest and largest value of each, drawn uniformly, once per
         cluster (``theta`` once per coefficient).
 
@@ -142,11 +144,10 @@ class ClusteredRegression(TaskSource):
             )
         sizes = np.bincount(member, minlength=self.clusters)
         least = float(np.dot(sizes, [law.min_mse for law in clusters]) / population)
-        sentence = (
-            f"{self.clusters} clusters of {', '.join(map(str, sizes))} clients"
-            if self.clusters > 1
-            else "one cluster (IID)"
-        )
+        if self.clusters > 1:
+            sentence = f"{self.clusters} clusters of {', '.join(map(str, sizes))} clients"
+        else:
+            sentence = "one cluster (IID)"
         note = {
             "data": f"linear regression, {sentence}; a model per cluster would have a mean squared "
             f"error of {least:.4g}"

@@ -140,7 +140,7 @@ def refuse_spelling(
     ]
     if kind is None and not _mostly_numbers(column, there, readable, shapes):
         return
-    raise DataError(_advice(column, kind, odd, shapes, options, where, style))
+    raise DataError(_advice(column, kind, odd, shapes, options=options, where=where, style=style))
 
 
 def _mostly_numbers(

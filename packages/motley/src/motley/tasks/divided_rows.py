@@ -57,11 +57,10 @@ class DividedRows:
         order = np.argsort(owner, kind="stable")
         for mine in np.split(order, np.flatnonzero(np.diff(owner[order])) + 1):
             ranks = self.ranks[rows[mine]]
-            chosen = (
-                _last(ranks, self.share)
-                if self.kind == "last"
-                else _whole_groups(ranks, self.share, key.fold("groups", int(owner[mine[0]])))
-            )
+            if self.kind == "last":
+                chosen = _last(ranks, self.share)
+            else:
+                chosen = _whole_groups(ranks, self.share, key.fold("groups", int(owner[mine[0]])))
             if chosen.all():
                 unit = "time" if self.kind == "last" else "group"
                 raise DataError(

@@ -302,7 +302,10 @@ def stratified(
     if share > 0.0:
         blocks = _blocks(owner)
         masks = side_by_side(
-            lambda block: _taken(numbers[block], owner[block], labels[block], share, key), blocks
+            lambda block: _taken(
+                numbers[block], owner=owner[block], labels=labels[block], share=share, key=key
+            ),
+            blocks,
         )
         for block, part in zip(blocks, masks, strict=True):
             taken[block] = part
@@ -439,7 +442,9 @@ def federate(
     else:
         _check_classes(dataset, "label noise", "label_noise")
         keyed = numbers if source.own_rows else None
-        targets, noise = _noisy(labels, owner, ~roles.test, label_noise, keyed)
+        targets, noise = _noisy(
+            labels, owner, chosen=~roles.test, label_noise=label_noise, numbers=keyed
+        )
         train_labels = targets[torch.from_numpy(np.flatnonzero(roles.train))]
         validation_labels = targets[torch.from_numpy(np.flatnonzero(roles.validation))]
     return Federation(
@@ -492,11 +497,10 @@ def _shares(
 ) -> dict[str, float]:
     """Return the shares that samples were divided by; none for the test where the data brought
     samples for it."""
-    brought = (
-        dataset.test.any()
-        if split.test == "global"
-        else _has_own_test(dataset, rows, owner, population) or dataset.divided is not None
-    )
+    if split.test == "global":
+        brought = bool(dataset.test.any())
+    else:
+        brought = _has_own_test(dataset, rows, owner, population) or dataset.divided is not None
     return {
         "validation": split.validation,
         **({} if brought else {"test_fraction": split.test_fraction}),
@@ -556,7 +560,7 @@ def _roles(
         validation=validation,
         test=test,
         notes=notes,
-        shares=_shares(dataset, split, rows, owner, population),
+        shares=_shares(dataset, split, rows, owner, population=population),
     )
 
 
@@ -589,7 +593,7 @@ def _prepared(
         whose[rows] = owner
     else:
         train = train & ~np.isin(owner, held_out_ids(key, len(parts), split.holdout_clients))
-    fitted, traffic = fit(dataset.table, rows, owner, train, len(parts), names)
+    fitted, traffic = fit(dataset.table, rows, owner, train, population=len(parts), names=names)
     ready = dataclasses.replace(dataset, x=fitted.inputs(dataset.table, whose), preparation=fitted)
     return ready, traffic
 

@@ -192,8 +192,6 @@ def random_fields(fields: Sequence[Field], count: int, most: int, draws: torch.G
             parts.append(torch.ones(shape, dtype=torch.int64))
         else:
             parts.append(torch.randn(shape, generator=draws))
-    return (
-        torch.cat([part.float() for part in parts], 1)
-        if any(field.kind == "float" for field in fields)
-        else torch.cat(parts, 1)
-    )
+    if any(field.kind == "float" for field in fields):
+        return torch.cat([part.float() for part in parts], 1)
+    return torch.cat(parts, 1)

@@ -83,19 +83,21 @@ class PretrainedModel(TaskSource):
         configuration with ``rank = 0``.
     tokenizer: path of a tokenizer's folder, or ``bytes`` of UTF-8 as tokens; empty: that of the
     model's folder, ``bytes`` where it has none.
-    window: T, tokens in a window. min_examples: clients with fewer windows, or texts, to train on
-    (and to test on, where no half is given) are left out.
+    window: T, tokens in a window.
+    min_examples: clients with fewer windows, or texts, to train on (and to test on, where no half
+        is given) are left out.
     rank, alpha: of the adapters; their product is scaled by alpha / rank, also where a client holds
         fewer ranks. 0, with classes: no adapters, all weights are trained.
     targets: names of the layers that get adapters; empty: those that ``peft`` names for this kind
-    of model. dropout: of the adapters' inputs. The base model has no dropout.
+        of model.
+    dropout: of the adapters' inputs. The base model has no dropout.
     head: ``language`` (the next token), ``sequence`` (a class for each text) or ``token`` (for each
     word).
     text, label: columns of texts with classes; empty: ``text`` and ``label``, with ``token``
         ``tokens`` and ``labels``.
-    client: the column of clients, in a single file. classes: their number or the list of their
-    names; left out: those that the model's folder names, else those of the labels, which a private
-    run refuses.
+    client: the column of clients, in a single file.
+    classes: their number or the list of their names; left out: those that the model's folder names,
+        else those of the labels, which a private run refuses.
     """
 
     has_clients: ClassVar[bool] = True
@@ -311,19 +313,19 @@ class PretrainedModel(TaskSource):
                 "task.window",
             )
         # two runs of one process may read a folder that changed between them
-        source = (
-            (str(Path(self.base).expanduser()), files_digest(self.base))
-            if isinstance(self.base, str)
-            else (json.dumps(dict(self.base), sort_keys=True), "")
-        )
+        if isinstance(self.base, str):
+            source = (str(Path(self.base).expanduser()), files_digest(self.base))
+        else:
+            source = (json.dumps(dict(self.base), sort_keys=True), "")
         classes = dataset.classes or 0
         language = self.head == "language"
         padding = 0 if language else _padding(config, self._tokenizer())
-        base = (
-            _Base(*source)
-            if language
-            else _Base(*source, self.head, classes, dataset.names, padding)
-        )
+        if language:
+            base = _Base(*source)
+        else:
+            base = _Base(
+                *source, head=self.head, classes=classes, names=dataset.names, padding=padding
+            )
         make = partial(_adapted, base, self.rank, self.alpha, self.targets, self.dropout)
         if language:
             _check_causal(make, dataset, config)

@@ -50,11 +50,10 @@ def file_of(path: str | Path) -> Path:
     if is_folder(place):
         file = place / "model.safetensors"
         if not is_file(file):
-            finished = (
-                "is not finished"
-                if (place / "run.json").is_file()
-                else "is not the folder of a run"
-            )
+            if (place / "run.json").is_file():
+                finished = "is not finished"
+            else:
+                finished = "is not the folder of a run"
             raise DataError(
                 f"{place} {finished} and has no model.safetensors; expected a run's folder, a "
                 ".safetensors or a .pt file"
@@ -95,11 +94,10 @@ def read(path: str | Path, only: Sequence[str] = ("*",)) -> dict[str, Tensor]:
 
 def _tensors(file: Path) -> dict[str, Tensor]:
     try:
-        content = (
-            read_weights(file)
-            if file.suffix == ".safetensors"
-            else torch.load(file, map_location="cpu", weights_only=True)
-        )
+        if file.suffix == ".safetensors":
+            content = read_weights(file)
+        else:
+            content = torch.load(file, map_location="cpu", weights_only=True)
     except DataError:
         raise
     except Exception as error:  # whatever damaged files make their readers raise
@@ -111,11 +109,10 @@ def _tensors(file: Path) -> dict[str, Tensor]:
     if not isinstance(content, Mapping) or not all(
         isinstance(value, Tensor) for value in content.values()
     ):
-        held = (
-            f"keys {_some([str(key) for key in content])}"
-            if isinstance(content, Mapping)
-            else f"a {type(content).__name__}"
-        )
+        if isinstance(content, Mapping):
+            held = f"keys {_some([str(key) for key in content])}"
+        else:
+            held = f"a {type(content).__name__}"
         raise DataError(
             f"{file} holds {held}; expected the tensors of module.state_dict() and nothing else"
         )
@@ -175,11 +172,12 @@ def check(
         )
     if strict and (missing or extra):
         faults = " and ".join(f"{verb} {_some(names)}" for verb, names in lists.items() if names)
-        hint = (
-            f", or only = [{', '.join(f'{name!r}' for name in fitting[:1])}]".replace("'", '"')
-            if fitting
-            else ""
-        )
+        if fitting:
+            hint = f", or only = [{', '.join(f'{name!r}' for name in fitting[:1])}]".replace(
+                "'", '"'
+            )
+        else:
+            hint = ""
         raise ModelError(
             f'{source} does not fit the {kind}: {faults}; write init = {{ path = "{source}", '
             f"strict = false }} to load what fits{hint}"
@@ -214,7 +212,7 @@ def start_from(
     """
     weights = read(path, only)
     module = construct(task.model, 0)
-    note = check(module, weights, only, strict, str(path))
+    note = check(module, weights, only, strict, source=str(path))
     fitting = {name: weights[name] for name in module.state_dict().keys() & weights.keys()}
     federation = dataclasses.replace(
         task.federation, notes={**task.federation.notes, "initial weights": note}

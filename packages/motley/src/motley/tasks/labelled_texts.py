@@ -112,7 +112,9 @@ def read_labelled(
         groups, names = grouped(ids, str(path), len(all_rows), client)
     origin = Origin.of_clients(str(path), groups, names, parts="its texts" if files else "")
     texts = _texts(all_rows.column(text), text, words, origin)
-    labels, classes, class_names = _labels(all_rows.column(label), label, texts, words, origin)
+    labels, classes, class_names = _labels(
+        all_rows.column(label), name=label, texts=texts, words=words, origin=origin
+    )
     test = np.repeat([file.test for file in files] or [False], sizes)
     return LabelledTexts(
         texts=texts,

@@ -366,11 +366,10 @@ class SampleReader:
                     f"{who}: a sample has {keys[0] if keys else 'nothing'} alone, and no target; "
                     "expected a pair (x, y), e.g. TensorDataset(x, y)"
                 )
-            line = (
-                f"inputs={keys[:-1]!r}, {label_option}"
-                if isinstance(keys[0], int)
-                else label_option
-            )
+            if isinstance(keys[0], int):
+                line = f"inputs={keys[:-1]!r}, {label_option}"
+            else:
+                line = label_option
             raise DataError(
                 f"{who}: a sample has {', '.join(map(str, keys))}; say which is to be predicted "
                 f"(and which are inputs): {line}"

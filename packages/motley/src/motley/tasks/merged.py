@@ -66,11 +66,10 @@ def fold_in(module: nn.Module) -> None:
     for layer in module.modules():
         product = getattr(layer, MERGED, None)
         if product is not None:
-            change = (
-                layer.merged_scale * product.mT
-                if layer.fan_in_fan_out
-                else (layer.merged_scale * product)
-            )
+            if layer.fan_in_fan_out:
+                change = layer.merged_scale * product.mT
+            else:
+                change = layer.merged_scale * product
             layer.get_base_layer().weight.data.add_(change)  # type: ignore[operator]
 
 

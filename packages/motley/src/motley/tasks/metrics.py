@@ -161,7 +161,7 @@ def chosen(
     metrics = []
     for entry in entries:
         if isinstance(entry, str) and entry not in named:
-            _check(entry, targets, classes, [*named], key)
+            _check(entry, targets, classes, own=[*named], key=key)
         metrics.append(
             named[entry] if isinstance(entry, str) and entry in named else as_metric(entry)
         )

@@ -415,9 +415,9 @@ class BasicBlock(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(outputs)
         same = stride == 1 and inputs == outputs
         project = nn.Sequential(
@@ -474,7 +474,7 @@ class ResNet18(_Convolutional):
         for size, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
             blocks += [BasicBlock(inputs, size, stride), BasicBlock(size, size, 1)]
             inputs = size
-        stem = (nn.Conv2d(channels, 64, 3, 1, 1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+        stem = (nn.Conv2d(channels, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
         dropout = [Dropout(self.dropout)] if self.dropout else []
         return nn.Sequential(
             *stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), *dropout, nn.Linear(512, outputs)

@@ -325,11 +325,10 @@ class _Divided:
             value if value is None or scale == 1.0 else value / scale
             for value in (layer.weight, layer.bias)
         )
-        outputs: Tensor = (
-            F.linear(inputs, weight, bias)
-            if isinstance(layer, nn.Linear)
-            else layer._conv_forward(inputs, weight, bias)
-        )
+        if isinstance(layer, nn.Linear):
+            outputs: Tensor = F.linear(inputs, weight, bias)
+        else:
+            outputs = layer._conv_forward(inputs, weight, bias)
         return outputs
 
 

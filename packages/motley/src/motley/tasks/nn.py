@@ -150,10 +150,10 @@ class KeyedAttention(nn.MultiheadAttention):
                 key,
                 value,
                 key_padding_mask,
-                need_weights,
-                attn_mask,
-                average_attn_weights,
-                is_causal,
+                need_weights=need_weights,
+                attn_mask=attn_mask,
+                average_attn_weights=average_attn_weights,
+                is_causal=is_causal,
             )
         if query.dim() != 3:
             raise ModelError(

@@ -255,7 +255,7 @@ def own_task(
     elif not isinstance(loss, str | Mapping):
         if dense:
             loss = DenseLoss(loss, dense, federation.classes is not None)
-        loss = _checked(loss, over, make, federation, transform)
+        loss = _checked(loss, over, make, federation, transform=transform)
     name_of_loss = loss.get("name") if isinstance(loss, Mapping) else loss
     if is_torch_loss or name_of_loss == "cross_entropy":
         _warn_of_probabilities(outputs)
@@ -265,7 +265,17 @@ def own_task(
     if not measures:
         raise ConfigError("got no metric; leave metric out, or name one", "metric")
     headline, metrics = chosen(measures, kind, federation.classes, key="metric")
-    return Task(name, federation, make, loss, headline, transform, layout, metrics, batches=batches)
+    return Task(
+        name,
+        federation,
+        model=make,
+        loss=loss,
+        metric=headline,
+        transform=transform,
+        layout=layout,
+        metrics=metrics,
+        batches=batches,
+    )
 
 
 def _several(tasks: Sequence[Task], holders: Callable[[int], int] | None) -> Task:
@@ -563,12 +573,13 @@ def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: i
         or out.shape[-1] < least
     ):
         shape = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        why = (
-            " (a class per position, [n, T]; labels 0 or 1 [n, C] need multilabel=True; of one-hot "
-            "labels give y.argmax(1))"
-            if len(want) > 1
-            else ""
-        )
+        if len(want) > 1:
+            why = (
+                " (a class per position, [n, T]; labels 0 or 1 [n, C] need multilabel=True; of "
+                "one-hot labels give y.argmax(1))"
+            )
+        else:
+            why = ""
         raise ModelError(
             f"the {kind} gives {shape} for a batch of {len(batch)}; expected {expected}{why}"
         )

@@ -444,9 +444,9 @@ def table_preparation(
         tuple(columns),
         clients,
         table.options.gaps,
-        written(table.options),
-        {column.name: column.form for column in table.columns if column.form},
-        table.separators,
+        written=written(table.options),
+        forms={column.name: column.form for column in table.columns if column.form},
+        separators=table.separators,
     )
 
 
@@ -539,11 +539,11 @@ def restore_preparation(saved: Mapping[str, Any]) -> Preparation:
                 columns.append(NumberColumn(column["name"], fill, mean, deviation))
         return TablePreparation(
             tuple(columns),
-            saved["statistics"] == "client",
-            tuple(saved["gaps"]),
-            saved.get("written", {}),
-            saved.get("forms", {}),
-            saved.get("separators", {}),
+            clients=saved["statistics"] == "client",
+            gaps=tuple(saved["gaps"]),
+            written=saved.get("written", {}),
+            forms=saved.get("forms", {}),
+            separators=saved.get("separators", {}),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(

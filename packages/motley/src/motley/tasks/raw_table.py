@@ -475,7 +475,7 @@ def read_column(
         if plain is not None and (kind is not None or not _grouped(text)):
             refuse_infinite(plain, name, where)
             return RawColumn(name, plain)
-    return _from_text(text, name, kind, options, where, style or NumberStyle())
+    return _from_text(text, name, kind, options, where=where, style=style or NumberStyle())
 
 
 def _dates(column: Any, name: str, where: str | Origin) -> DataError:

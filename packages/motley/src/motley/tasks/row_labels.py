@@ -176,7 +176,7 @@ def _from_text(
     if typed:
         if role == "label" and not several:
             _refuse_truths(column, there, role, where)
-        return _named(column, gone, role, options, where)
+        return _named(column, gone, role, options, where=where)
     if (readable | column.absent).all() and not _written_as_words(column, there, role):
         return RowColumn(_numbers(column, there)[column.codes], gone)
     words = [word for word, here in zip(column.distinct, there, strict=True) if here]
@@ -187,7 +187,7 @@ def _from_text(
         _refuse_numbers_in_words(column, there & ~readable, where)
     if not several:
         _refuse_truths(column, there, role, where)
-    return _named(column, gone, role, options, where)
+    return _named(column, gone, role, options, where=where)
 
 
 def _written_as_words(column: TextColumn, there: Bools, role: Role) -> bool:
@@ -428,7 +428,9 @@ def _named(
     DataError: as of :func:`_joined`.
     """
     spelled = _spellings(column, options) if role == "client" and options.fold else {}
-    names, remarks = _joined(column, ~column.absent, role, options, where, spelled)
+    names, remarks = _joined(
+        column, there=~column.absent, role=role, options=options, where=where, shown=spelled
+    )
     return RowColumn(np.array([*names, ""], object)[column.codes], gone, remarks, spelled)
 
 
@@ -467,16 +469,15 @@ def _joined(
     groups: dict[str, list[int]] = {}
     for at in here:
         groups.setdefault(trimmed(names[at]).casefold(), []).append(at)
-    padded = (
-        []
-        if options.trim
-        else [
+    if options.trim:
+        padded = []
+    else:
+        padded = [
             {column.written[at] for at in group}
             for group in groups.values()
             if len({column.written[at] == trimmed(column.written[at]) for at in group}) > 1
             or len({_blanks(column.written[at]) for at in group}) > 1
         ]
-    )
     spelled = [
         {column.written[at] for at in group}
         for group in groups.values()

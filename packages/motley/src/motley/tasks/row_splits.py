@@ -148,10 +148,10 @@ def times_of(
     if split.by == ORDER:
         return inputs, np.arange(count)
     has = f"has no column {split.by!r}{suggest(split.by, columns)}; its columns: "
+    if columns:
+        raise DataError(f"{where} {has}{', '.join(columns)}")
     raise DataError(
-        f"{where} {has}{', '.join(columns)}"
-        if columns
-        else f"test: got {split.by!r} as the name of a column, and {where} has none; give an "
+        f"test: got {split.by!r} as the name of a column, and {where} has none; give an "
         'array, or "by": "order" where rows come in their order in time'
     )
 

@@ -182,11 +182,10 @@ def _words(column: RawColumn, options: TableOptions, where: str) -> WordColumn:
             f"{where}: there is no value of column {column.name!r} in its training rows; write "
             f'drop = ["{column.name}"]'
         )
-    fill = (
-        "missing"
-        if options.missing == "category"
-        else min(counts, key=lambda word: (-counts[word], word))
-    )
+    if options.missing == "category":
+        fill = "missing"
+    else:
+        fill = min(counts, key=lambda word: (-counts[word], word))
     counts[fill] = counts.get(fill, 0) + int(gone.sum())
     ranked = sorted(
         (word for word in counts if counts[word]), key=lambda word: (-counts[word], word)

@@ -53,8 +53,9 @@ class Synthetic(TaskSource):
     iid: the authors' IID variant: ``v = 0`` and one ``W, b ~ N(0, 1)`` for all.
     sizes: ``lognormal``: ``floor(lognormal(4, 2)) + 50`` samples, which is extreme (one client can
         hold most of all samples); ``equal``: ``examples`` each.
-    examples: see ``sizes``. dim, classes: 60 and 10 in the paper. model: a name or record of a
-    model.
+    examples: see ``sizes``.
+    dim, classes: 60 and 10 in the paper.
+    model: a name or record of a model.
     own_test: the first nine tenths of a client's samples (rounded down) are for training, the rest
         is its own test part, as in the authors' code; False: ``split`` decides, as for other data.
 
@@ -103,7 +104,12 @@ class Synthetic(TaskSource):
             for group in _of_equal_size(block, count * self.dim + beside):
                 rows = slice(starts[group.start], starts[group.stop])
                 own, wanted = self._samples(
-                    rng, clients, group, int(count[group.start]), means, shared
+                    rng,
+                    key=clients,
+                    clients=group,
+                    count=int(count[group.start]),
+                    means=means,
+                    shared=shared,
                 )
                 x[rows] = own.reshape(-1, self.dim)
                 y[rows] = wanted.ravel()

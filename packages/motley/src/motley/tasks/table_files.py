@@ -350,11 +350,10 @@ def _likely(data: bytes, at: int) -> str:
         return f'it is likely UTF-16; write encoding = "utf-16-{order}"'
     high = [byte for byte in data[at : at + 2**20] if byte >= 128]
     # of these Latin-1 has none that are letters, and Windows has quotation marks and the euro
-    name, title = (
-        ("cp1252", "Windows-1252")
-        if any(byte < 160 for byte in high)
-        else ("latin-1", "Latin-1 (ISO-8859-1)")
-    )
+    if any(byte < 160 for byte in high):
+        name, title = ("cp1252", "Windows-1252")
+    else:
+        name, title = ("latin-1", "Latin-1 (ISO-8859-1)")
     words = data[max(at - 12, 0) : at + 12].splitlines()
     near = next((word for word in words if any(byte >= 128 for byte in word)), b"")
     shown = near.decode(name, errors="replace")

@@ -50,26 +50,29 @@ class TableOptions:
     word.
     categories: inputs that a column of words has at most; where it has more words, the rarest share
     the input ``other``.
-    words: columns of numbers to read as words (postcodes). numbers: columns to read as numbers
-    although they look like ids or dates. drop: columns to leave out.
+    words: columns of numbers to read as words (postcodes).
+    numbers: columns to read as numbers although they look like ids or dates.
+    drop: columns to leave out.
     gaps: texts that stand for a missing entry, compared as numbers where they are some.
     fixed: with ``scale = "fixed"``, column -> [mean, deviation] of numbers, whose gaps get the
         mean, or the list of words that have an input of their own: all others, and gaps, share the
         input ``other``. E.g. { age = [50.0, 15.0], job = ["clerk", "nurse"] }.
     drop_rows: leave out rows whose label or client is a gap; else they are refused.
-    sep: what divides the columns of a text; left out: recognised. encoding: of a text.
-    header_rows: lines that hold the names of columns. comment: what a line begins with that is none
-    of the table, or a list of such. sheet: of an Excel file.
-    decimal: the mark before decimals, of all columns or of some, ``{ weight = "," }``. thousands:
-    the mark between groups of three digits, likewise.
+    sep: what divides the columns of a text; left out: recognised.
+    encoding: of a text.
+    header_rows: lines that hold the names of columns.
+    comment: what a line begins with that is none of the table, or a list of such.
+    sheet: of an Excel file.
+    decimal: the mark before decimals, of all columns or of some, ``{ weight = "," }``.
+    thousands: the mark between groups of three digits, likewise.
     units: texts before or behind numbers that are left out, ``["%", "kg"]``; a column has one of
-    them, and with ``""`` numbers without a unit are in it, too. dates: the order of the numbers in
-    dates, which become the days since 1970-01-01, in UTC where they have a UTC offset, as times and
-    durations become hours; left out: dates are refused.
-    trim: labels and clients that differ in blanks, or characters that nobody sees, are one. fold:
-    labels, clients and words that differ in capitals alone, or in ß and ss, are one, in small
-    letters; clients in their most frequent spelling. rename: labels, clients and words under
-    another name, ``{ Y = "yes" }``.
+        them, and with ``""`` numbers without a unit are in it, too.
+    dates: the order of the numbers in dates, which become the days since 1970-01-01, in UTC where
+        they have a UTC offset, as times and durations become hours; left out: dates are refused.
+    trim: labels and clients that differ in blanks, or characters that nobody sees, are one.
+    fold: labels, clients and words that differ in capitals alone, or in ß and ss, are one, in small
+        letters; clients in their most frequent spelling.
+    rename: labels, clients and words under another name, ``{ Y = "yes" }``.
 
     Raises
     ------

@@ -113,10 +113,10 @@ def read_table(
         x, y, names = builtin_table(data, classes)
         where = f"scikit-learn's {data}"
         table = arrow_table(x, names)
-        inputs, ids = (
-            (table, None)
-            if client is None
-            else take_columns(
+        if client is None:
+            inputs, ids = (table, None)
+        else:
+            inputs, ids = take_columns(
                 table=table.append_column(label, [y]),
                 label=label,
                 client=client,
@@ -124,7 +124,6 @@ def read_table(
                 options=options,
                 classes=classes,
             )[::2]
-        )
         ids = cut(ids, client_groups, where)
         column = client if client_groups is None else None
         inputs, times = times_of(inputs, test, len(y), where)
@@ -244,11 +243,10 @@ def make_dataset(
     table = _table_of(x, options, where)
     preparation: Preparation | None = None
     reading = None if table is None else table.reading
-    measured = (
-        {}
-        if table is None and options.scale not in ("standard", "federated")
-        else _measured(table, options)
-    )
+    if table is None and options.scale not in ("standard", "federated"):
+        measured = {}
+    else:
+        measured = _measured(table, options)
     if table is not None and not table.measured and options.scale == "fixed":
         preparation = fixed_preparation(table)
         rows = preparation.inputs(table)
@@ -500,7 +498,9 @@ def read_parts(
             name = client_in_words(0, (files[at][0],))
             gone = column.gone[start:end]
             origin = Origin(str(files[at][1]), numbers=file_rows(read[at]))
-            present, notes = _kept(gone, label, "label", origin, options, name)
+            present, notes = _kept(
+                gone, name=label, role="label", where=origin, options=options, whose=name
+            )
             table = read[at].drop_columns([label])
             remarks = [*remarks_of(table), *(column.remarks if at == tables[0] else ()), *notes]
             table = with_remarks(kept_rows(table, present), remarks)
@@ -544,15 +544,16 @@ def take_columns(
     check_names(table, row_columns, where)
     refuse_footer(table, where, options.rename, options.form.comments)
     origin = Origin(where, numbers=file_rows(table))
-    whose = (
-        None
-        if client is None
-        else _row_column(table=table, name=client, role="client", options=options, where=origin)
-    )
+    if client is None:
+        whose = None
+    else:
+        whose = _row_column(table=table, name=client, role="client", options=options, where=origin)
     present = np.ones(len(table), bool)
     remarks: list[str] = []
     if whose is not None and client is not None:
-        present, notes = _kept(whose.gone, client, "client", origin, options)
+        present, notes = _kept(
+            whose.gone, name=client, role="client", where=origin, options=options
+        )
         remarks = [*whose.remarks, *notes]
     target = _row_column(
         table=table,
@@ -563,7 +564,9 @@ def take_columns(
     )
     names = None if whose is None else whose.values
     shown = None if whose is None else _shown(whose)
-    both, notes = _kept(target.gone & present, label, "label", origin, options, shown)
+    both, notes = _kept(
+        target.gone & present, name=label, role="label", where=origin, options=options, whose=shown
+    )
     present &= both
     remarks += [*target.remarks, *notes]
     if not present.any() and len(present):
@@ -590,7 +593,13 @@ def take_column(
     origin = Origin(where, numbers=file_rows(table))
     column = _row_column(table=table, name=name, role=role, options=options, where=origin)
     strict = replace(options, drop_rows=False)
-    _kept(column.gone, name, "client" if role == "client" else "label", origin, strict)
+    _kept(
+        column.gone,
+        name,
+        role="client" if role == "client" else "label",
+        where=origin,
+        options=strict,
+    )
     inputs = with_remarks(table.drop_columns([name]), [*remarks_of(table), *column.remarks])
     inputs = _with_spellings(inputs, column.spelled)
     values = by_value(column.values, column.gone, where) if role == "label" else column.values

@@ -37,12 +37,12 @@ class Tabular(TableOptions, TaskSource):
     ----------
     data: ``breast_cancer``, ``iris`` or ``wine`` (scikit-learn's), or the path of an ``.npz``
         (arrays ``x``, ``y`` and perhaps ``client``), ``.parquet`` or ``.csv`` file.
-    label: the column of targets. client: the column of client ids, which define the natural
-    clients; None: there are none.
+    label: the column of targets.
+    client: the column of client ids, which define the natural clients; None: there are none.
     client_groups: the column ``client`` holds numbers, which are cut into so many groups of about
         equal size, the clients; None: each of its entries is a client.
-    model: a name of :data:`motley.tasks.models.MODELS`, or its record. dropout: of the model, if it
-    has dropout layers.
+    model: a name of :data:`motley.tasks.models.MODELS`, or its record.
+    dropout: of the model, if it has dropout layers.
     classes: of a file, the number of classes or the list of their names; left out: those of its
     labels, which a private run refuses.
     heads: number of each class's head, see :class:`motley.tasks.task.Task`.
@@ -100,9 +100,9 @@ class Tabular(TableOptions, TaskSource):
             self.label,
             self.client,
             self.has_classes,
-            self.options,
-            self.client_groups,
-            self._divided(),
+            options=self.options,
+            client_groups=self.client_groups,
+            test=self._divided(),
         )
         if self.has_classes and dataset.y.dim() > 1:
             raise DataError(
@@ -110,11 +110,9 @@ class Tabular(TableOptions, TaskSource):
             )
         if self.data not in BUILTIN or self.classes is not None:
             dataset = with_classes(dataset, self.classes, self.data)
-        return (
-            dataset
-            if dataset.table is not None
-            else dataclasses.replace(dataset, x=dataset.x.float())
-        )
+        if dataset.table is not None:
+            return dataset
+        return dataclasses.replace(dataset, x=dataset.x.float())
 
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:

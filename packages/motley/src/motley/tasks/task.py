@@ -218,11 +218,10 @@ class Federation(Carded):
         low, high = (int(sizes.min()), int(sizes.max())) if len(sizes) else (0, 0)
         few = f", {low} to {high} a client" if low < high else f", {high} a client"
         shape = " x ".join(map(str, self.x.shape[1:])) or "1"
-        kind = (
-            f"{self.classes} classes"
-            if self.classes is not None and self.targets == "classes"
-            else self.targets
-        )
+        if self.classes is not None and self.targets == "classes":
+            kind = f"{self.classes} classes"
+        else:
+            kind = self.targets
         return {
             "clients": len(self),
             "training samples": f"{sizes.sum()}{few}",
@@ -235,11 +234,9 @@ class Federation(Carded):
     @property
     def new_clients(self) -> NDArray[np.int64]:
         """The ids of the clients that no round asks, sorted."""
-        return (
-            np.zeros(0, np.int64)
-            if self.held_out is None
-            else np.flatnonzero(self.held_out.train.sizes)
-        )
+        if self.held_out is None:
+            return np.zeros(0, np.int64)
+        return np.flatnonzero(self.held_out.train.sizes)
 
     @property
     def pool(self) -> int:
@@ -399,16 +396,16 @@ class Task(Carded):
     @override
     def facts(self) -> dict[str, Any]:
         """Return what is learned, and from what."""
-        loss = (
-            self.loss
-            if isinstance(self.loss, str)
-            else getattr(self.loss, "__name__", "loss of your own")
-        )
+        if isinstance(self.loss, str):
+            loss = self.loss
+        else:
+            loss = getattr(self.loss, "__name__", "loss of your own")
+        parameters: int | str = self.layout.size
+        if self.architectures is not None:
+            parameters = ", ".join(str(layout.size) for layout in self.architectures.layouts)
         return {
             "name": self.name,
-            "parameters": self.layout.size
-            if self.architectures is None
-            else ", ".join(str(layout.size) for layout in self.architectures.layouts),
+            "parameters": parameters,
             "loss": loss,
             "metric": self.metric,
             **self.federation.facts(),
@@ -484,9 +481,9 @@ class TaskSource(ABC):
         return Task(
             name,
             federation,
-            self.factory(dataset),
-            self.loss,
-            self.metric,
-            self.transform(dataset),
+            model=self.factory(dataset),
+            loss=self.loss,
+            metric=self.metric,
+            transform=self.transform(dataset),
             heads=heads,
         )

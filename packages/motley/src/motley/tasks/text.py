@@ -49,14 +49,15 @@ class NextCharacter(TaskSource):
     data: ``shakespeare`` (one client per role), or the path of a folder of ``.txt`` files, one or
         one sub-folder for each client, or of LEAF's JSON files (relative paths are searched like
         data packs). Data without halves test on each client's last fifth.
-    window: T, characters in a window. stride: characters between the starts of training windows
-        (with ``targets = "last"`` of test windows, too); left out: ``window``, so that they follow
-        each other. Test windows of every character always do.
+    window: T, characters in a window.
+    stride: characters between the starts of training windows (with ``targets = "last"`` of test
+        windows, too); left out: ``window``, so that they follow each other. Test windows of every
+        character always do.
     targets: ``every`` position's next character, or the ``last`` one's, as in LEAF.
     min_examples: clients with fewer training windows are left out.
     alphabet: the characters that have a place of their own; empty: those of the texts.
-    model: a model of sequences, ``leaf_lstm`` or ``transformer``, or its record. dropout: of the
-    model.
+    model: a model of sequences, ``leaf_lstm`` or ``transformer``, or its record.
+    dropout: of the model.
     """
 
     has_clients: ClassVar[bool] = True

@@ -50,12 +50,13 @@ def warn_of_unscaled(
     deviation = float(received.double().std())
     pixels = sample.dtype == torch.uint8
     line = "x / 255" if pixels else f"(x - {mean:.3g}) / {deviation or 1.0:.3g}"
-    tables = (
-        ""
-        if pixels
-        else '; columns of a table: table={"scale": "federated"} in from_arrays, from_clients or '
-        "from_files"
-    )
+    if pixels:
+        tables = ""
+    else:
+        tables = (
+            '; columns of a table: table={"scale": "federated"} in from_arrays, from_clients or '
+            "from_files"
+        )
     warnings.warn(
         f"the model's first layer receives numbers up to {most:.3g} (root mean square {size:.3g}), "
         "and learns badly from inputs that are not scaled; write own_task(..., transform=lambda "

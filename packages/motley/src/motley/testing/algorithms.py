@@ -109,7 +109,16 @@ def _federation() -> Federation:
         np.concatenate([[0], np.cumsum(SIZES)]), key.fold("order").numpy().permutation(count)
     )
     empty = Ragged(np.zeros(len(SIZES) + 1, np.int64), np.zeros(0, np.int64))
-    return Federation(x, y, train, y[torch.from_numpy(train.values)].clone(), empty, empty, None, 4)
+    return Federation(
+        x,
+        y,
+        train,
+        labels=y[torch.from_numpy(train.values)].clone(),
+        validation=empty,
+        test=empty,
+        global_test=None,
+        classes=4,
+    )
 
 
 @dataclass

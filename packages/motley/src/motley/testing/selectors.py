@@ -135,12 +135,13 @@ class SyntheticFederation:
             ids = self.ids if available is None else available(t)
             probed = self.probe(selector, t, ids)
             cohort = selector.select(t, ids, self.m)
-            outcomes = (
-                np.full(len(cohort.ids), Outcome.ACCEPTED)
-                if outcome is None
-                else outcome(t, cohort.ids)
+            if outcome is None:
+                outcomes = np.full(len(cohort.ids), Outcome.ACCEPTED)
+            else:
+                outcomes = outcome(t, cohort.ids)
+            self.finish(
+                selector, round=t, probed=probed, cohort=cohort, outcomes=outcomes.astype(np.int8)
             )
-            self.finish(selector, t, probed, cohort, outcomes.astype(np.int8))
             cohorts.append(cohort)
         return cohorts
 
@@ -473,7 +474,13 @@ def _resume(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
         selector = Selector.from_bytes(selector.to_bytes(), type(rule)) if len(probed) else selector
         cohort = selector.select(stop + 1, federation.ids, federation.m)
         assert_same_cohort(cohort, expected[stop])
-        federation.finish(selector, stop + 1, probed, cohort, _mixed(stop + 1, cohort.ids))
+        federation.finish(
+            selector,
+            round=stop + 1,
+            probed=probed,
+            cohort=cohort,
+            outcomes=_mixed(stop + 1, cohort.ids),
+        )
         for cohort, expected_cohort in zip(
             federation.play(selector, range(stop + 2, 9), _mixed), expected[stop + 1 :], strict=True
         ):

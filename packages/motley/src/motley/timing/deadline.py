@@ -107,6 +107,7 @@ class Deadline(Synchrony):
     @override
     def asked(self, cohort: int) -> int:
         """Return how many clients a round asks: ``ceil(o M)``."""
+        # 1e-6: 1.1 * 10 is a bit more than 11 in floats, and would ask a twelfth client.
         return int(np.ceil(self.over_select * cohort - 1e-6))
 
     @override
@@ -115,6 +116,7 @@ class Deadline(Synchrony):
         does."""
         if not self.limits_work:
             return planned
+        # 1e-6: a step that ends at the deadline itself is in time.
         fit = np.floor((self.seconds + spare_s) / step_s + 1e-6)
         return np.clip(fit, 0, planned).astype(np.int64)
 
@@ -140,11 +142,10 @@ class Deadline(Synchrony):
         last = deadline if uncertain else float(in_flight.arrives_s.max())
         if not len(coming):
             last = max(last, view.idle_until_s(self.idle_s))
-        enough = (
-            float(in_flight.arrives_s[order[view.cohort - 1]])
-            if len(order) >= view.cohort
-            else last
-        )
+        if len(order) >= view.cohort:
+            enough = float(in_flight.arrives_s[order[view.cohort - 1]])
+        else:
+            enough = last
         end = min(enough, last, deadline)
         if end > view.now_s:
             return Wait(end)

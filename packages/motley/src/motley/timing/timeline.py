@@ -99,6 +99,7 @@ class Timelines:
         """Return the share of each upload that has left its client by then, ``[n]``, in [0, 1]; 0
         of a client that drops out."""
         there = (self.arrives_s <= until_s) & ~self.dropped
+        # 0 / 0 of an upload that takes no time: it is there, and the share is not used.
         with np.errstate(divide="ignore", invalid="ignore"):
             share = (until_s - self.computed_s) / (self.arrives_s - self.computed_s)
         on_the_way = (self.computed_s < until_s) & ~there & ~self.dropped
@@ -119,7 +120,17 @@ class Timelines:
         """Return timelines without rows."""
         ints = np.zeros(0, np.int64)
         floats = np.zeros(0)
-        return cls(ints, ints, ints, ints, floats, floats, floats, floats, np.zeros(0, bool))
+        return cls(
+            client=ints,
+            dispatch=ints,
+            version=ints,
+            steps=ints,
+            start_s=floats,
+            downloaded_s=floats,
+            computed_s=floats,
+            arrives_s=floats,
+            dropped=np.zeros(0, bool),
+        )
 
     @classmethod
     def concat(cls, first: Timelines, second: Timelines) -> Timelines:

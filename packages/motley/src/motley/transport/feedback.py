@@ -233,6 +233,7 @@ class EF21(Feedback):
     def next_state(
         self, v: Tensor, packet: Packet, update: Tensor, state: Tensor | None, budget: float
     ) -> Tensor:
+        # Cloned: the decoded update is the aggregator's, too.
         return update.clone() if state is None else state + update
 
     def update_mean(self, mean: Tensor, changes: Tensor, population: int) -> Tensor:
@@ -267,11 +268,10 @@ def compress_update(
     CodecError: an update that is not finite, or not after scaling; the client's state does not
     change.
     """
-    state = (
-        None
-        if feedback.state_name is None or client_state is None
-        else client_state.get(feedback.state_name)
-    )
+    if feedback.state_name is None or client_state is None:
+        state = None
+    else:
+        state = client_state.get(feedback.state_name)
     v = feedback.vector(delta, state)
     packet = compressor.compress(v, ratio, layout, key, curvature)
     require_finite(packet.values.scales if isinstance(packet.values, Codes) else packet.values)

@@ -42,11 +42,10 @@ class UploadConfig:
 
     def initial_state(self, layout: Layout, dtype: torch.dtype) -> dict[str, Tensor]:
         """Return the upload part of a client's state before its first accepted upload."""
-        feedback_state = (
-            {}
-            if self.feedback.state_name is None
-            else {self.feedback.state_name: torch.zeros(layout.size, dtype=dtype)}
-        )
+        if self.feedback.state_name is None:
+            feedback_state = {}
+        else:
+            feedback_state = {self.feedback.state_name: torch.zeros(layout.size, dtype=dtype)}
         return merge_state({}, {**feedback_state, **self.compressor.initial_state(layout)})
 
     def refuses(self) -> str | None:

@@ -268,6 +268,7 @@ def _planes(codes: NDArray[Any], width: int) -> Iterator[Any]:
 
 
 def _plain(values: Tensor) -> Any:
+    # Little-endian whatever the machine: bytes are compared, and read elsewhere.
     array = values.contiguous().numpy()
     return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
@@ -404,11 +405,11 @@ def _specs(data: bytes, parts: int) -> tuple[dict[str, PacketSpec], int]:
 def _packet(name: str, spec: PacketSpec, reader: _Reader, constants: bool) -> Packet:
     plain = not spec.coding.startswith("codes")
     if plain and _filled(spec):
-        values = _numbers(name, reader, spec.coding, spec.size, constants)
+        values = _numbers(name, reader, spec.coding, n=spec.size, constants=constants)
         return _between_zeros(name, spec, values)
     places = torch.arange(spec.size) if _filled(spec) else _read_places(name, spec, reader)
     if plain:
-        values = _numbers(name, reader, spec.coding, spec.sent, constants)
+        values = _numbers(name, reader, spec.coding, spec.sent, constants=constants)
         return Packet(spec.size, values, places)
     return Packet(spec.size, _read_codes(name, spec, reader), places)
 

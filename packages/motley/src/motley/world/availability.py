@@ -104,11 +104,9 @@ class BernoulliAvailability(Availability):
     @override
     def online(self, key: Key, ids: Ids, round_index: int, time_s: float) -> Bools:
         slot = _slot(self.slot_s, round_index, time_s)
-        chance = (
-            self.p
-            if self.low is None
-            else self.low + (self.p - self.low) * key.fold("share").uniform(ids)[:, 0]
-        )
+        chance: float | Floats = self.p
+        if self.low is not None:
+            chance = self.low + (self.p - self.low) * key.fold("share").uniform(ids)[:, 0]
         return np.asarray(key.fold("slot", slot).uniform(ids)[:, 0] < chance)
 
     @override
@@ -133,10 +131,11 @@ class MarkovAvailability(Availability):
 
     Parameters
     ----------
-    p, q: in (0, 1], together at most 1. slot_s: see the module.
+    p, q: in (0, 1], together at most 1.
+    slot_s: see the module.
     amplitude: by how much p follows the hour, ``p (1 + amplitude sin(2 pi (t / day_s + phi_k)))``
-        with a phase per client, in [0, 1]; needs ``slot_s`` (0.5 for instance). day_s: seconds in a
-        day.
+        with a phase per client, in [0, 1]; needs ``slot_s`` (0.5 for instance).
+    day_s: seconds in a day.
 
     Example
     -------
@@ -270,11 +269,9 @@ def _last_switch(
     c = min(switching, 1.0)
     while len(open_):
         gap, kind = stream.fold(turn).uniform(ids[among[open_]], 2).T
-        at[open_] += 1 + (
-            np.floor(np.minimum(np.log(gap) / np.log1p(-c), length)).astype(np.int64)
-            if c < 1
-            else 0
-        )
+        at[open_] += 1
+        if c < 1:
+            at[open_] += np.floor(np.minimum(np.log(gap) / np.log1p(-c), length)).astype(np.int64)
         inside = at[open_] <= last
         open_ = open_[inside]
         kind = kind[inside]
@@ -291,9 +288,9 @@ class DayNight(Availability):
 
     Parameters
     ----------
-    share: of the day that a client is online, in (0, 1]. spread: share of a day over which the
-    clients' intervals begin, in [0, 1]:
-        1 is all time zones (as many online at any time), 0 is one time zone (all online or none).
+    share: of the day that a client is online, in (0, 1].
+    spread: share of a day over which the clients' intervals begin, in [0, 1]: 1 is all time zones
+        (as many online at any time), 0 is one time zone (all online or none).
     day_s: seconds in a day of virtual time.
 
     Example

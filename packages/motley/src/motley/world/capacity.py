@@ -329,7 +329,8 @@ class CapacityByScore(Capacity):
     Parameters
     ----------
     levels: shares of the width, or of the ranks of adapters, falling.
-    within: another ``capacity``, whose shares are limits; empty: clients can hold all.
+    within: another ``capacity``, whose shares are limits.
+    empty: clients can hold all.
     """
 
     measure: ClassVar[Literal["time", "bytes", "round", "nothing"]] = "nothing"

@@ -73,11 +73,9 @@ class DropOut(Failures):
     @override
     def drop_at(self, key: Key, ids: Ids, round_index: int) -> Floats:
         fails, share = key.fold("drop", round_index).uniform(ids, 2).T
-        rate = (
-            self.rate
-            if self.low is None
-            else self.low + (self.rate - self.low) * key.fold("rate").uniform(ids)[:, 0]
-        )
+        rate: float | Floats = self.rate
+        if self.low is not None:
+            rate = self.low + (self.rate - self.low) * key.fold("rate").uniform(ids)[:, 0]
         return np.where(fails < rate, share if self.at is None else self.at, np.nan)
 
 
@@ -118,11 +116,10 @@ class Crash(Failures):
         """Return a uniform share of the work in the round of the crash, and 0 in later rounds."""
         ever, when, share = key.fold("crash").uniform(ids, 3).T
         with np.errstate(divide="ignore"):  # rate 0: never; rate 1: in the first round
-            rounds = (
-                np.ceil(np.log(when) / np.log1p(-self.rate))
-                if self.rate
-                else np.full(len(ids), np.inf)
-            )
+            if self.rate:
+                rounds = np.ceil(np.log(when) / np.log1p(-self.rate))
+            else:
+                rounds = np.full(len(ids), np.inf)
         rounds = np.where(ever < self.share, np.maximum(rounds, 1), np.inf)
         return np.where(round_index < rounds, np.nan, np.where(round_index == rounds, share, 0.0))
 

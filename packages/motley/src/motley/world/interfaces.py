@@ -143,7 +143,7 @@ class Appearance:
         """Return the appearance of ``n`` samples that are not transformed."""
         zero = np.zeros(n)
         unit = np.ones(n)
-        return cls(zero, zero, unit, unit, zero)
+        return cls(degrees=zero, blur=zero, contrast=unit, brightness=unit, noise=zero)
 
     def __getitem__(self, which: Ids | slice) -> Appearance:
         return Appearance(*(getattr(self, f.name)[which] for f in fields(self)))

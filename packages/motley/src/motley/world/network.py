@@ -257,11 +257,9 @@ class TraceNetwork(Network):
     @override
     def downlink_mbps(self, key: Key, ids: Ids, round_index: int) -> Floats:
         values = self._columns().get("down_mbps")
-        return (
-            np.full(len(ids), np.inf)
-            if values is None
-            else values[assigned(key, ids, len(values), self.assign)]
-        )
+        if values is None:
+            return np.full(len(ids), np.inf)
+        return values[assigned(key, ids, len(values), self.assign)]
 
     def _columns(self) -> dict[str, Floats]:
         return columns(self.file, ("up_mbps",), ("down_mbps",))

@@ -78,7 +78,7 @@ class RecordedDevice(Device):
     @override
     def step_s(self, key: Key, ids: Ids, round_index: int, examples: Ints, steps: Ints) -> Floats:
         laws = _laws(self.file, "step_s", "unsure")
-        return _drawn(laws, self.values, self.common, key, ids, round_index)
+        return _drawn(laws, self.values, self.common, key, ids=ids, round_index=round_index)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class RecordedNetwork(Network):
     def _mbps(self, way: str, key: Key, ids: Ids, round_index: int) -> Floats:
         laws = _laws(self.file, f"{way}_s", f"{way}_unsure")
         of = key if self.together else key.fold(way)
-        drawn = _drawn(laws, self.values, self.common, of, ids, round_index)
+        drawn = _drawn(laws, self.values, self.common, key=of, ids=ids, round_index=round_index)
         with np.errstate(divide="ignore"):
             return 1.0 / drawn
 

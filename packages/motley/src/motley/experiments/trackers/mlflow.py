@@ -58,19 +58,17 @@ class MLflow(Tracker):
         note = run.folder / "mlflow.json"
         with _alone(store):
             uri = run.online.get("uri")
-            self._client = (
-                MlflowClient(tracking_uri=uri, registry_uri=uri)
-                if uri
-                else MlflowClient(tracking_uri=store.as_uri())
-            )
+            if uri:
+                self._client = MlflowClient(tracking_uri=uri, registry_uri=uri)
+            else:
+                self._client = MlflowClient(tracking_uri=store.as_uri())
             self._run = run
             self._metric = Metric
             experiment = self._client.get_experiment_by_name(run.experiment)
-            group = (
-                self._client.create_experiment(run.experiment)
-                if experiment is None
-                else experiment.experiment_id
-            )
+            if experiment is None:
+                group = self._client.create_experiment(run.experiment)
+            else:
+                group = experiment.experiment_id
         self._id = self._old(run, note) or self._new(run, group, note)
         for key, value in _tags(run).items():
             self._client.set_tag(self._id, key, value)

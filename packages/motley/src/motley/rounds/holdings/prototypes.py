@@ -57,11 +57,10 @@ class HeldPrototypes(Holding):
 def _specs(own: int, classes: int, width: int, counted: bool) -> dict[str, PacketSpec]:
     """Return how the upload of a client with so many classes of its own is written; the places of
     the counts are those of the sums."""
-    places = (
-        PacketSpec(classes, own, "indices")
-        if counted
-        else PacketSpec(classes, classes, coding="codes32")
-    )
+    if counted:
+        places = PacketSpec(classes, own, "indices")
+    else:
+        places = PacketSpec(classes, classes, coding="codes32")
     return {"sums": PacketSpec(own * width, own * width), "counts": places}
 
 
@@ -96,7 +95,7 @@ class NearestPrototype:
             self.federation.y[torch.from_numpy(rows)].cpu().numpy() if labels is None else labels
         )
         want = frozenset({"features"})
-        measured = self.evaluator.evaluate(model, rows, labels, want, sizes)
+        measured = self.evaluator.evaluate(model, rows, labels, want, sizes=sizes)
         features = measured["features"].astype(np.float64)
         far = np.stack(
             [np.square(features - prototype).mean(1) for prototype in self.prototypes], 1

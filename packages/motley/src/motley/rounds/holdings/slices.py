@@ -94,11 +94,10 @@ class HeldSlices(Holding):
         """Return the width that each client can hold in a round, or is given if it is chosen."""
         held = np.ones(len(ids))
         for capacity in self._chain:
-            cost = (
-                self.round_s(ids, round, capacity.levels)
-                if capacity.measure == "round"
-                else self._cost(capacity.measure, capacity.levels)
-            )
+            if capacity.measure != "round":
+                cost = self._cost(capacity.measure, capacity.levels)
+            else:
+                cost = self.round_s(ids, round, capacity.levels)
             step_s = self._step_s(ids, round)
             held = np.minimum(held, capacity.widths(self._key, ids, max(round, 1), step_s, cost))
         if self._chosen:
@@ -107,6 +106,8 @@ class HeldSlices(Holding):
             return held
         rising = np.array(self.slicing.widths[::-1])
         return np.asarray(
+            # 1e-9: shares of the width come from divisions, and one that is a width but for its
+            # last bit must not fall to the width below.
             rising[np.maximum(np.searchsorted(rising, held + 1e-9, side="right") - 1, 0)],
             np.float64,
         )
@@ -116,11 +117,10 @@ class HeldSlices(Holding):
         those on the whole model, and the bits of a message one way, without headers."""
         levels = list(levels)
         # a product of stacks stays where it is, and nobody sends it
-        merged = (
-            sum(entry.size for entry in merged_of(self.setting.task.layout))
-            if self.slicing.merges
-            else 0
-        )
+        if self.slicing.merges:
+            merged = sum(entry.size for entry in merged_of(self.setting.task.layout))
+        else:
+            merged = 0
         sizes = [self.sizes.parts(level) for level in levels]
         bits = [_bits(x, buffers - merged, counters) for x, buffers, counters in sizes]
         shares = [self._share(level) for level in levels]

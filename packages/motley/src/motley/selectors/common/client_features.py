@@ -326,14 +326,14 @@ class ContextualBandit(SelectionRule[S]):
             elif name == "val_loss":
                 row[:] = self._ratio(get("val", ids), get("first_val", ids))
             else:
-                row[:] = (
-                    scaled_durations(clients, ids, self.tau)
-                    if name == "duration"
-                    else get("before", ids)
-                )
+                if name == "duration":
+                    row[:] = scaled_durations(clients, ids, self.tau)
+                else:
+                    row[:] = get("before", ids)
         return out.T
 
     def _ratio(self, now: Floats, first: Floats) -> Floats:
+        # Losses are what clients claim: 0 and 1e308 occur, and one must not end the run.
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             out = now / first
         np.clip(out, -LARGEST, LARGEST, out=out)

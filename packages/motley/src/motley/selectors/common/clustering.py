@@ -195,7 +195,15 @@ def coalitions(
     x, distinct = merged(x)
     # of equal vectors more eigenvectors would show rounding alone
     clusters = min(count, distinct)
-    points = embedding(x, clusters, kernel, g, key.fold("landmarks"), exact_up_to, landmarks)
+    points = embedding(
+        x,
+        count=clusters,
+        kernel=kernel,
+        g=g,
+        key=key.fold("landmarks"),
+        exact_up_to=exact_up_to,
+        landmarks=landmarks,
+    )
     restarts = _RESTARTS if len(x) <= exact_up_to else 1
     return fill_empty(k_means(points, clusters, key.fold("k-means"), restarts), count)
 

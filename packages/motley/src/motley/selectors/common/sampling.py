@@ -72,6 +72,7 @@ def _best(keys: Floats, m: int) -> Positions:
     one."""
     if m >= len(keys):
         return np.argsort(-keys, kind="stable")
+    # Linear in K, where a sort of all is not: cohorts are small beside a million candidates.
     front = np.argpartition(keys, len(keys) - m)[len(keys) - m :] if m else np.zeros(0, np.int64)
     return np.asarray(front[np.argsort(-keys[front], kind="stable")], dtype=np.int64)
 
@@ -113,6 +114,7 @@ def successive_draws(weights: Floats, m: int, rng: np.random.Generator) -> Posit
     if len(weights) and not (weights >= 0).all():
         raise ContractError("sampling weights must be numbers of at least 0")
     with np.errstate(divide="ignore"):
+        # log 0 is -inf: a weight of 0 is drawn after all others, never before.
         return gumbel_top_m(np.log(weights), m, rng)
 
 
@@ -148,6 +150,8 @@ def top_m(scores: Floats, m: int, rng: np.random.Generator, ties: Ties = "random
     m = min(m, len(ranked))
     if not m:
         return np.zeros(0, np.int64)
+    # All that tie with the m-th stay in the pool, so that ties are broken below, not by the order
+    # in which a partition leaves them.
     pool = np.flatnonzero(ranked >= np.partition(ranked, len(ranked) - m)[len(ranked) - m])
     if ties == "random":
         pool = rng.permutation(pool)
@@ -207,6 +211,7 @@ def _rosen_inclusion(p: Floats, m: int) -> Floats:
         excess = chance.sum() - m
         low, high = (low, s) if excess > 0 else (s, high)
         newton = s - excess / (p * (1.0 - chance)).sum() if (chance < 1).any() else low
+        # Newton alone may leave the bracket where chances saturate at 1.
         nearer = newton if low < newton < high else 0.5 * (low + high)
         if abs(nearer - s) <= 1e-14 * s:
             break

@@ -198,11 +198,10 @@ def _records(path: Path, hundred: bool) -> tuple[NDArray[np.uint8], NDArray[np.i
 
 def _names(folder: Path, plain: bool, hundred: bool) -> tuple[str, ...]:
     if not plain:
-        path, key = (
-            (folder / "meta", "fine_label_names")
-            if hundred
-            else (folder / "batches.meta", "label_names")
-        )
+        if hundred:
+            path, key = (folder / "meta", "fine_label_names")
+        else:
+            path, key = (folder / "batches.meta", "label_names")
         return cifar_pickles.read_names(path, key)
     path = folder / ("fine_label_names.txt" if hundred else "batches.meta.txt")
     text = path.read_text(encoding="utf-8", errors="replace") if is_file(path) else ""

@@ -163,11 +163,12 @@ def _decode(paths: list[Path]) -> _Decoded:
     if out is None:
         return _Decoded(np.zeros((0, 1, 1, 1), np.uint8))
     kind = "grey" if mode == "L" else "in colour"
-    notes = (
-        {"pictures": f"{len(converted)} of {len(paths)} were converted, the first is {kind}"}
-        if converted
-        else {}
-    )
+    if converted:
+        notes = {
+            "pictures": f"{len(converted)} of {len(paths)} were converted, the first is {kind}"
+        }
+    else:
+        notes = {}
     return _Decoded(out, notes) if out.dtype == np.uint8 else _in_range(out, paths[0].parent.parent)
 
 

@@ -96,23 +96,23 @@ def _dictionary(packed: zipfile.ZipFile) -> dict[str, NDArray[Any]] | None:
     """
     with packed.open("data.npy") as file:
         version = np.lib.format.read_magic(file)
-        header = (
-            np.lib.format.read_array_header_1_0
-            if version == (1, 0)
-            else np.lib.format.read_array_header_2_0
-        )
+        if version == (1, 0):
+            header = np.lib.format.read_array_header_1_0
+        else:
+            header = np.lib.format.read_array_header_2_0
         shape, _, dtype = header(file)
         if dtype.kind != "O" or shape:
             return None
         held = pickled_arrays.load(file.read()).only_object()
     if not isinstance(held, dict):
         raise ValueError("its array data is no dictionary")
-    return {
-        str(name): value.numbers()
-        if isinstance(value, pickled_arrays.PickledArray)
-        else np.asarray(value)
-        for name, value in held.items()
-    }
+    arrays = {}
+    for name, value in held.items():
+        if isinstance(value, pickled_arrays.PickledArray):
+            arrays[str(name)] = value.numbers()
+        else:
+            arrays[str(name)] = np.asarray(value)
+    return arrays
 
 
 def flagged(data: Mapping[str, NDArray[Any]], where: str) -> dict[str, NDArray[Any]]:

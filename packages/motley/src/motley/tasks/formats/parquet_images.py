@@ -39,11 +39,12 @@ def files(folder: Path) -> list[Path]:
     paths = sorted(folder.glob("train-*.parquet")) + sorted(folder.glob("test-*.parquet"))
     if not paths:
         main = folder / "refs" / "main"
-        snapshots = (
-            [folder / "snapshots" / main.read_text(encoding="utf-8", errors="replace").strip()]
-            if is_file(main)
-            else []
-        )
+        if is_file(main):
+            snapshots = [
+                folder / "snapshots" / main.read_text(encoding="utf-8", errors="replace").strip()
+            ]
+        else:
+            snapshots = []
         snapshots += sorted(
             (folder / "snapshots").glob("*"), key=lambda path: path.stat().st_mtime, reverse=True
         )
@@ -89,11 +90,10 @@ def read(folder: Path) -> Dataset:
     y = np.concatenate([table.column(label).to_numpy() for table in tables])
     names = _class_names(tables[0], label)
     target, classes = class_labels(y, str(folder), len(pixels), len(names) or None)
-    ids = (
-        None
-        if client is None
-        else np.concatenate([np.asarray(table.column(client).to_pylist()) for table in tables])
-    )
+    if client is None:
+        ids = None
+    else:
+        ids = np.concatenate([np.asarray(table.column(client).to_pylist()) for table in tables])
     groups, writers = (None, ()) if ids is None else grouped(ids, str(folder), len(pixels))
     test = np.repeat(
         [path.name.startswith("test") for path in paths], [len(table) for table in tables]

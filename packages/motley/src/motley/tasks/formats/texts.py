@@ -75,11 +75,10 @@ def read_texts(folder: Path) -> TextClients:
     DataError: neither was found, or a file is not UTF-8.
     """
     inner = {path.name: path for path in folder.iterdir() if path.is_dir()}
-    halves = (
-        [_files_of_clients(inner[half]) for half in ("train", "test")]
-        if {"train", "test"} <= set(inner)
-        else []
-    )
+    if {"train", "test"} <= set(inner):
+        halves = [_files_of_clients(inner[half]) for half in ("train", "test")]
+    else:
+        halves = []
     if halves and halves[0]:
         (train, test), cut = halves, "with halves of their own"
     else:

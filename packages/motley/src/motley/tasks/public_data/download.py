@@ -96,7 +96,7 @@ def download(
     for url in urls:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            _whole(url, part, checksum, limits, progress or (lambda have, size: None))
+            _whole(url, part, checksum, limits, progress=progress or (lambda have, size: None))
             part.replace(target)
             return target
         except MissingFileError as error:
@@ -162,7 +162,7 @@ def _fetch(url: str, part: Path, limits: DownloadLimits, progress: Progress) -> 
             have = have if answer.status == 206 else 0
             length = answer.headers.get("Content-Length")
             size = have + int(length) if length is not None and length.isdigit() else None
-            _copy(answer, part, have, size, url, limits, progress)
+            _copy(answer, part, have, size, url=url, limits=limits, progress=progress)
     except urllib.error.HTTPError as error:
         error.close()
         if error.code in (404, 410):

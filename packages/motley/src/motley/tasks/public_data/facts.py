@@ -291,7 +291,13 @@ def _idx(
     folder: str, hosts: tuple[str, ...], files: Mapping[str, tuple[str, float]]
 ) -> tuple[RemoteFile, ...]:
     return tuple(
-        RemoteFile(f"{name}.gz", tuple(f"{host}/{name}.gz" for host in hosts), mb, md5, folder)
+        RemoteFile(
+            f"{name}.gz",
+            urls=tuple(f"{host}/{name}.gz" for host in hosts),
+            mb=mb,
+            checksum=md5,
+            folder=folder,
+        )
         for name, (md5, mb) in files.items()
     )
 
@@ -301,29 +307,34 @@ def _cifar(classes: int, md5: str, mb: float) -> tuple[RemoteFile, ...]:
     folder = "cifar-10-batches-bin" if classes == 10 else "cifar-100-binary"
     return (
         RemoteFile(
-            name, (f"https://www.cs.toronto.edu/~kriz/{name}",), mb, md5, folder, "*.bin *.txt"
+            name,
+            urls=(f"https://www.cs.toronto.edu/~kriz/{name}",),
+            mb=mb,
+            checksum=md5,
+            folder=folder,
+            unpack="*.bin *.txt",
         ),
     )
 
 
 _MNIST = PublicDataset(
-    "MNIST",
-    (
+    title="MNIST",
+    layouts=(
         DiskLayout("pack", ".", ("mnist.npz",), "mnist"),
         DiskLayout("idx", "MNIST/raw", ("train-images-idx3-ubyte*",), "mnist"),
         DiskLayout("parquet", "datasets--ylecun--mnist", ("**/train-*.parquet",), "mnist"),
         DiskLayout("parquet", "datasets--mnist", ("**/train-*.parquet",), "mnist"),
     ),
-    {
+    variants={
         "mnist": Variant(
             "MNIST",
             "b583d73650a7007d928c633683a70f7efeea6f720d3292669df75adda7b5b7b2",
             "9e3bdc7603adfcdeb766bf1b05e4249344ae5adbc37231d38024fdb308c4ae83",
-            60_000,
-            10_000,
+            train=60_000,
+            test=10_000,
         )
     },
-    _idx(
+    downloads=_idx(
         "MNIST/raw",
         ("https://ossci-datasets.s3.amazonaws.com/mnist", "http://yann.lecun.com/exdb/mnist"),
         {
@@ -333,14 +344,14 @@ _MNIST = PublicDataset(
             "t10k-labels-idx1-ubyte": ("ec29112dd5afa0611ce80d1b7f02629c", 0.005),
         },
     ),
-    ("mnist.npz",),
-    "CC BY-SA 3.0 is usually stated; the writers of the pack: BSD (QMNIST)",
-    _DIGITS,
+    pack=("mnist.npz",),
+    licence="CC BY-SA 3.0 is usually stated; the writers of the pack: BSD (QMNIST)",
+    names=_DIGITS,
 )
 
 _FASHION_MNIST = PublicDataset(
-    "Fashion-MNIST",
-    (
+    title="Fashion-MNIST",
+    layouts=(
         DiskLayout("pack", ".", ("fashion_mnist.npz",), "fashion_mnist"),
         DiskLayout("idx", "FashionMNIST/raw", ("train-images-idx3-ubyte*",), "fashion_mnist"),
         DiskLayout("idx", "fashion-mnist", ("train-images-idx3-ubyte*",), "fashion_mnist"),  # Keras
@@ -352,16 +363,16 @@ _FASHION_MNIST = PublicDataset(
         ),
         DiskLayout("parquet", "datasets--fashion_mnist", ("**/train-*.parquet",), "fashion_mnist"),
     ),
-    {
+    variants={
         "fashion_mnist": Variant(
             "Fashion-MNIST",
             "e7e67cd6cbf1a4f98e6d87070c2d3aade3b78949cdcf25a923b95d9e57b121f1",
             "683671886fab005fe7a947f1ab258c26e4dc85a6da6d7f25554ff10a6c03b4f5",
-            60_000,
-            10_000,
+            train=60_000,
+            test=10_000,
         )
     },
-    _idx(
+    downloads=_idx(
         "FashionMNIST/raw",
         ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",),
         {
@@ -371,14 +382,14 @@ _FASHION_MNIST = PublicDataset(
             "t10k-labels-idx1-ubyte": ("bb300cfdad3c16e7a12a480ee83cd310", 0.005),
         },
     ),
-    ("fashion_mnist.npz",),
-    "MIT",
-    _FASHION,
+    pack=("fashion_mnist.npz",),
+    licence="MIT",
+    names=_FASHION,
 )
 
 _CIFAR_10 = PublicDataset(
-    "CIFAR-10",
-    (
+    title="CIFAR-10",
+    layouts=(
         DiskLayout(
             "pack", ".", ("cifar10_train.webp.npz", "cifar10_test.webp.npz"), "cifar10_jpeg109"
         ),
@@ -387,39 +398,39 @@ _CIFAR_10 = PublicDataset(
         DiskLayout("parquet", "datasets--uoft-cs--cifar10", ("**/train-*.parquet",), "cifar10"),
         DiskLayout("parquet", "datasets--cifar10", ("**/train-*.parquet",), "cifar10"),
     ),
-    {
+    variants={
         "cifar10": Variant(
             "CIFAR-10",
             "473cc9207836ac7d5b11ade3412abb8a25c4233422b04d64aca0e557ed640b86",
             "b54c10309af502e380996ed0a761a1d71bca8ef7962db7aa20423d0556da88d5",
-            50_000,
-            10_000,
+            train=50_000,
+            test=10_000,
             unknown=(*_JPEG_TRAIN, *(50_000 + row for row in _JPEG_TEST)),
         ),
         "cifar10_jpeg109": Variant(
             "CIFAR-10 (109 of 60,000 images from JPEG)",
             "6b7e12ba794c4c92e19064d2f16f8a8b9574b83bf9d68c3bf95c47779e1c5466",
             "5f3217dab215aa21fabe5982e04161c43676018719e3a0479e2fe0529e72d63b",
-            50_000,
-            10_000,
+            train=50_000,
+            test=10_000,
         ),
     },
-    _cifar(10, "c32a1d4ab5d03f1284b67883e8d87530", 170.1),
-    ("cifar10_train.webp.npz", "cifar10_test.webp.npz"),
-    "none stated; free for research with citation",
-    _CIFAR10,
+    downloads=_cifar(10, "c32a1d4ab5d03f1284b67883e8d87530", 170.1),
+    pack=("cifar10_train.webp.npz", "cifar10_test.webp.npz"),
+    licence="none stated; free for research with citation",
+    names=_CIFAR10,
 )
 
 _CIFAR_100 = PublicDataset(
-    "CIFAR-100",
-    (
+    title="CIFAR-100",
+    layouts=(
         DiskLayout("pack", ".", ("cifar100.jpegs.npz",), "cifar100_jpeg91"),
         DiskLayout("cifar", "cifar-100-binary", ("train.bin",), "cifar100"),
         DiskLayout("cifar", "cifar-100-python", ("train",), "cifar100"),
         DiskLayout("parquet", "datasets--uoft-cs--cifar100", ("**/train-*.parquet",), "cifar100"),
         DiskLayout("parquet", "datasets--cifar100", ("**/train-*.parquet",), "cifar100"),
     ),
-    {
+    variants={
         "cifar100": Variant(
             "CIFAR-100", train=50_000, test=10_000, means=(0.50707516, 0.48654887, 0.44091784)
         ),
@@ -427,22 +438,22 @@ _CIFAR_100 = PublicDataset(
             "CIFAR-100 after JPEG coding (quality 91, RMS error 3.8 of 255)",
             "31021e0db0190bf530122fbc7941ca5979ec6ac1e4162bc885891a234123a9a6",
             "9616afbdd3cf3d25bf45aa6e5147ead9a36b7efd38712509ddd28c0ce9448b1b",
-            50_000,
-            10_000,
+            train=50_000,
+            test=10_000,
         ),
     },
-    _cifar(100, "03b5dce01913d631647c71ecec9e9cb8", 168.5),
-    ("cifar100.jpegs.npz",),
-    "none stated; free for research with citation",
+    downloads=_cifar(100, "03b5dce01913d631647c71ecec9e9cb8", 168.5),
+    pack=("cifar100.jpegs.npz",),
+    licence="none stated; free for research with citation",
 )
 
 _EMNIST_ZIP = RemoteFile(
-    "gzip.zip",
-    ("https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",),
-    561.8,
-    "58c8d27c78d21e728a6bc7b3cc06412e",
-    "EMNIST/raw",
-    "emnist-*-ubyte.gz",
+    name="gzip.zip",
+    urls=("https://biometrics.nist.gov/cs_links/EMNIST/gzip.zip",),
+    mb=561.8,
+    checksum="58c8d27c78d21e728a6bc7b3cc06412e",
+    folder="EMNIST/raw",
+    unpack="emnist-*-ubyte.gz",
 )
 
 
@@ -453,36 +464,36 @@ def _emnist(split: str, train: int, test: int, names: tuple[str, ...]) -> Public
     about = Variant(f"EMNIST, {split} (images turned upright)", train=train, test=test)
     return PublicDataset(
         f"EMNIST, {split}",
-        (layout,),
-        {name: about},
-        (_EMNIST_ZIP,),
-        (),
-        "none stated; NIST SD 19: US public domain",
-        names,
-        prefix,
+        layouts=(layout,),
+        variants={name: about},
+        downloads=(_EMNIST_ZIP,),
+        pack=(),
+        licence="none stated; NIST SD 19: US public domain",
+        names=names,
+        prefix=prefix,
     )
 
 
 _FEMNIST = PublicDataset(
-    "FEMNIST",
-    (
+    title="FEMNIST",
+    layouts=(
         DiskLayout("pack", ".", ("femnist.npz",), "femnist_291"),
         DiskLayout("leaf", "femnist/data", ("train/*.json", "all_data/*.json"), "femnist"),
         DiskLayout("leaf", "femnist", ("train/*.json", "all_data/*.json", "*.json"), "femnist"),
         DiskLayout("parquet", "femnist", ("train-*.parquet",), "femnist"),
         DiskLayout("parquet", "datasets--flwrlabs--femnist", ("**/train-*.parquet",), "femnist"),
     ),
-    {
+    variants={
         "femnist": Variant("FEMNIST"),
         "femnist_291": Variant(
             "FEMNIST, the 291 writers of the pack (a sample of LEAF's 3,597); black ink on white",
             "67eeb7676add957b111bc3df61c27159123fd3b9920f74644158aa199895f05d",
             "f27a3ca0fdca93734a412cdc4f0da2647936e3f2998d697419c729ecf6553758",
-            41_178,
-            4_692,
+            train=41_178,
+            test=4_692,
         ),
     },
-    (
+    downloads=(
         RemoteFile(
             "train-00000-of-00001.parquet",
             (
@@ -492,15 +503,15 @@ _FEMNIST = PublicDataset(
             folder="femnist",
         ),
     ),
-    ("femnist.npz",),
-    "NIST SD 19: US public domain; LEAF: BSD 2-clause",
-    _CHARACTERS,
+    pack=("femnist.npz",),
+    licence="NIST SD 19: US public domain; LEAF: BSD 2-clause",
+    names=_CHARACTERS,
     by_class=False,
 )
 
 _SHAKESPEARE = PublicDataset(
-    "Shakespeare's plays by role",
-    (
+    title="Shakespeare's plays by role",
+    layouts=(
         DiskLayout("pack", ".", ("shakespeare.npz",), "shakespeare_1229"),
         DiskLayout(
             "leaf text", "shakespeare/data", ("train/*.json", "all_data/*.json"), "shakespeare"
@@ -513,13 +524,13 @@ _SHAKESPEARE = PublicDataset(
             "csv text", "datasets--flwrlabs--shakespeare", ("**/shakespeare.csv",), "shakespeare"
         ),
     ),
-    {
+    variants={
         "shakespeare": Variant("Shakespeare, LEAF's roles and windows"),
         "shakespeare_1229": Variant(
             "Shakespeare, the 1,229 roles of the pack (another edition and count than LEAF's 1,129)"
         ),
     },
-    (
+    downloads=(
         RemoteFile(
             "shakespeare.csv",
             ("https://huggingface.co/datasets/flwrlabs/shakespeare/resolve/main/shakespeare.csv",),
@@ -527,8 +538,8 @@ _SHAKESPEARE = PublicDataset(
             folder="shakespeare",
         ),
     ),
-    ("shakespeare.npz",),
-    "public domain; LEAF: BSD 2-clause",
+    pack=("shakespeare.npz",),
+    licence="public domain; LEAF: BSD 2-clause",
 )
 
 PUBLIC: dict[str, PublicDataset] = {

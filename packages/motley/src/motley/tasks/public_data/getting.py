@@ -92,12 +92,12 @@ def get(
     public = PUBLIC[name]
     try:
         for file in public.downloads:
-            _fetch(file, folder, mirror, limits, report)
+            _fetch(file, folder, mirror, limits, report=report)
     except MissingFileError:
         if mirror is None or not public.pack:
             raise
         for pack in public.pack:
-            _fetch(RemoteFile(pack, (), 100.0, PACKS[pack]), folder, mirror, limits, report)
+            _fetch(RemoteFile(pack, (), 100.0, PACKS[pack]), folder, mirror, limits, report=report)
     location = _in_folder(name, folder)
     if location is None:
         raise DataError(
@@ -192,7 +192,9 @@ def _fetch(
         # a mirror may have compressed a file anew: the digest of the decoded arrays decides then
         anew = mirror is not None and file.unpack is None and file.name.endswith(".gz")
         progress = None if report is None else functools.partial(report, file.name)
-        download(urls, target, "" if anew else file.checksum, allowed, progress)
+        download(
+            urls, target, checksum="" if anew else file.checksum, limits=allowed, progress=progress
+        )
     if file.unpack is not None:
         unpack(target, folder / file.folder, file.unpack.split(), int(20 * file.mb * 1e6))
         target.unlink()

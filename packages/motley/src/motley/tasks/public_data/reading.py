@@ -146,11 +146,9 @@ def read_texts(location: Found) -> TextClients:
     if location.layout.kind == "pack":
         packs.check(location.where)
         return texts.read_pack(location.where)
-    return (
-        texts.read_leaf(location.path)
-        if location.layout.kind == "leaf text"
-        else texts.read_csv(location.path)
-    )
+    if location.layout.kind == "leaf text":
+        return texts.read_leaf(location.path)
+    return texts.read_csv(location.path)
 
 
 def _idx(name: str, path: Path) -> Dataset:

@@ -77,6 +77,7 @@ class AllocationContext:
     def whole_s(self) -> Floats:
         """The seconds that uploading a whole update takes, 32 bits a number: ``32 D / B``; infinite
         on a dead link."""
+        # A link of 0 Mbit/s is dead, not an error: its upload takes forever.
         with np.errstate(divide="ignore"):
             return np.asarray(VALUE_BITS * self.size / (1e6 * self.uplink_mbps), np.float64)
 

@@ -114,11 +114,10 @@ class FlexCom(Allocator):
             np.maximum(energy, SMALL * energy.max()) if energy.max() > 0 else np.ones(len(energy))
         )
         gain = (error / energy) ** (1.0 / (1.0 + self.a))
-        theta[alive] = (
-            self._by_traffic(gain, context.budget)
-            if self.meet == "traffic"
-            else self._by_error(gain, error, context.budget)
-        )
+        if self.meet == "traffic":
+            theta[alive] = self._by_traffic(gain, context.budget)
+        else:
+            theta[alive] = self._by_error(gain, error, context.budget)
         return theta
 
     def _by_traffic(self, gain: Floats, theta: float) -> Floats:

@@ -104,11 +104,10 @@ class OptRate(Allocator):
         """Return theta_t, the same for all clients."""
         price = float(state["price"][0])
         error = float(state["error"][0])
-        wanted = (
-            math.log(average)
-            if math.isnan(price)
-            else (math.log(self.a) + error - price) / (1.0 + self.a)
-        )
+        if math.isnan(price):
+            wanted = math.log(average)
+        else:
+            wanted = (math.log(self.a) + error - price) / (1.0 + self.a)
         return max(math.exp(min(wanted, 0.0)), self.least)
 
     @override

@@ -185,12 +185,15 @@ def kept_of(ratio: float, size: int) -> int:
     """
     if not 0.0 <= ratio <= 1.0:
         raise ConfigError(f"got an upload ratio of {ratio}; expected 0 to 1")
+    # 1e-6: 0.07 * 100 is a bit more than 7 in floats. At least one value, or an upload would say
+    # nothing; none only of an empty vector.
     return max(min(size, 1), min(size, math.ceil(ratio * size - 1e-6)))
 
 
 def require_finite(v: Tensor) -> Tensor:
     """Return ``v`` on the CPU; raises CodecError if a value is not finite."""
     v = v.detach().cpu().contiguous()
+    # By the two ends: one pass, and a NaN is both of them.
     if v.numel() and not all(math.isfinite(float(end)) for end in v.aminmax()):
         raise CodecError("got an update that is not finite; it is rejected before it is sent")
     return v

@@ -93,24 +93,21 @@ class QSGD(Quantizer):
         sizes = group_sizes(len(values), group).tolist()
         rows = _rows(values, sizes)
         if self.norm == "max":
-            scales = (
-                torch.stack([row.abs().amax(-1) for row in rows])
-                if isinstance(rows, list)
-                else rows.abs().amax(-1)
-            )
+            if isinstance(rows, list):
+                scales = torch.stack([row.abs().amax(-1) for row in rows])
+            else:
+                scales = rows.abs().amax(-1)
         else:
-            exact = (
-                [torch.linalg.vector_norm(row, dim=-1, dtype=torch.float64) for row in rows]
-                if isinstance(rows, list)
-                else None
-            )
-            scales = _up(
-                torch.stack(exact)
-                if exact
-                else torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64),
-                values.dtype,
-            )
-        return rounded(values, scales, self.levels, group, key)
+            if isinstance(rows, list):
+                exact = [torch.linalg.vector_norm(row, dim=-1, dtype=torch.float64) for row in rows]
+            else:
+                exact = None
+            if exact:
+                norms = torch.stack(exact)
+            else:
+                norms = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
+            scales = _up(norms, values.dtype)
+        return rounded(values, scales, self.levels, group, key=key)
 
 
 def _rows(values: Tensor, sizes: list[int]) -> Tensor | list[Tensor]:
@@ -121,18 +118,19 @@ def _rows(values: Tensor, sizes: list[int]) -> Tensor | list[Tensor]:
     if any(n != sizes[0] for n in sizes[:-1]) or sizes[-1] > sizes[0]:
         return list(torch.split(values, sizes))
     short = sizes[0] * len(sizes) - len(values)
-    return (
-        torch.cat([values, values.new_zeros(short)]).view(len(sizes), -1)
-        if short
-        else values.view(len(sizes), -1)
-    )
+    if short:
+        return torch.cat([values, values.new_zeros(short)]).view(len(sizes), -1)
+    return values.view(len(sizes), -1)
 
 
 def _up(exact: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the nearest numbers of ``dtype`` that are not smaller."""
     near = exact.to(dtype)
     up = torch.where(
-        near.double() < exact, torch.nextafter(near, torch.full_like(near, torch.inf)), near
+        # Never below: a value over its norm is a probability, and must not exceed 1.
+        near.double() < exact,
+        torch.nextafter(near, torch.full_like(near, torch.inf)),
+        near,
     )
     if not torch.isfinite(up).all():
         raise CodecError("the norm of an update does not fit a number of its own dtype")
@@ -146,11 +144,10 @@ def rounded(
     ``|value| <= scale``, a scale of 0 gives 0."""
     sizes = group_sizes(len(values), group)
     safe = torch.where(scales > 0, scales, torch.ones_like(scales))
-    each = (
-        safe
-        if len(sizes) <= 1
-        else torch.repeat_interleave(safe, torch.from_numpy(sizes), output_size=len(values))
-    )
+    if len(sizes) <= 1:
+        each = safe
+    else:
+        each = torch.repeat_interleave(safe, torch.from_numpy(sizes), output_size=len(values))
     r = values.abs()
     r = (r.div_(each) if len(values) else r).mul_(levels)
     q = r.floor()

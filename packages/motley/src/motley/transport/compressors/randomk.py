@@ -75,9 +75,9 @@ class RandomK(Sparsifier):
 
     @override
     def refuses_feedback(self) -> str | None:
-        return (
-            "random-k scales its values up, and under error feedback the residual would grow "
-            "without bound; set unbiased = false"
-            if self.unbiased
-            else None
-        )
+        if self.unbiased:
+            return (
+                "random-k scales its values up, and under error feedback the residual would grow "
+                "without bound; set unbiased = false"
+            )
+        return None

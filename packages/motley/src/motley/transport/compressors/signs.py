@@ -72,8 +72,6 @@ class Signs(Quantizer):
 
     @override
     def refuses_feedback(self) -> str | None:
-        return (
-            'signs without a scale do not contract; set scale = "mean"'
-            if self.scale == "unit"
-            else None
-        )
+        if self.scale == "unit":
+            return 'signs without a scale do not contract; set scale = "mean"'
+        return None

@@ -85,12 +85,12 @@ class TensorDrop(Sparsifier):
 
     @override
     def refuses_feedback(self) -> str | None:
-        return (
-            "tensors divided by their probability do not go with error feedback, whose residual "
-            "would grow; set rescale = false"
-            if self.rescale
-            else None
-        )
+        if self.rescale:
+            return (
+                "tensors divided by their probability do not go with error feedback, whose "
+                "residual would grow; set rescale = false"
+            )
+        return None
 
     def paper_bits(self, ratio: float, layout: Layout, key: Key) -> int:
         """Return the bits of the drawn values, without the runs."""

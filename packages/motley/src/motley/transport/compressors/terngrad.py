@@ -85,9 +85,9 @@ class TernGrad(Quantizer):
         sizes = group_sizes(len(values), group).tolist()
         parts = [self._clipped(part) for part in (torch.split(values, sizes) if sizes else ())]
         if not parts:
-            return rounded(values, values[:0], 1, group, key)
+            return rounded(values, scales=values[:0], levels=1, group=group, key=key)
         scales = [part.abs().max() if len(part) else part.new_zeros(()) for part in parts]
-        return rounded(torch.cat(parts), torch.stack(scales), 1, group, key)
+        return rounded(torch.cat(parts), scales=torch.stack(scales), levels=1, group=group, key=key)
 
     def _clipped(self, part: Tensor) -> Tensor:
         if self.clip is None or len(part) < 2:

@@ -212,6 +212,7 @@ class TopK(Sparsifier):
         with np.errstate(divide="ignore"):
             # the Q shortest times: successive draws
             times = key.fold("layers").exponential(np.arange(len(names)))[:, 0] / p
+        # In the layout's order, not in that of the draw: both ends then know where a layer lies.
         return tuple(names[i] for i in np.sort(np.argsort(times, kind="stable")[: self.layers]))
 
     @property
@@ -224,11 +225,10 @@ class TopK(Sparsifier):
     ) -> NDArray[np.float64]:
         """Return the layers' probabilities in the first draw, ``[L]``."""
         sizes = _layer_sizes(layout)
-        q = (
-            np.zeros(len(sizes))
-            if client_state is None or "picked" not in client_state
-            else client_state["picked"].double().numpy()
-        )
+        if client_state is None or "picked" not in client_state:
+            q = np.zeros(len(sizes))
+        else:
+            q = client_state["picked"].double().numpy()
         if self.share == "density":
             q = q / np.maximum(sizes, 1)
         if not q.sum() > 0:
@@ -246,11 +246,9 @@ class TopK(Sparsifier):
 
     def initial_state(self, layout: Layout) -> Tensors:
         """Return a mask without coordinates; nothing under magnitude."""
-        return (
-            {}
-            if self.criterion == "magnitude"
-            else {"picked": torch.zeros(len(_layer_sizes(layout)), dtype=torch.float64)}
-        )
+        if self.criterion == "magnitude":
+            return {}
+        return {"picked": torch.zeros(len(_layer_sizes(layout)), dtype=torch.float64)}
 
 
 def _layer_sizes(layout: Layout) -> NDArray[np.int64]:

@@ -69,6 +69,7 @@ def even_sizes(n: int, population: int) -> Ints:
 
 def pools_of(labels: Ints, rng: np.random.Generator) -> list[Ints]:
     """Return the shuffled row numbers of every class that occurs, in the order of the classes."""
+    # Stable: the pools, and so the draws, are those of the rows' order on every platform.
     order = np.argsort(labels, kind="stable")
     ends = np.flatnonzero(np.diff(labels[order])) + 1
     return [rng.permutation(rows) for rows in np.split(order, ends)]

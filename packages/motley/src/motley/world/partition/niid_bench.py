@@ -87,7 +87,7 @@ class FlowerNiidBench(Partition):
     kinds: ClassVar[tuple[str, ...]] = ("dirichlet", "label_count", "iid")
 
     def __post_init__(self) -> None:
-        _check_options(self.kind, self.kinds, self.alpha, self.labels, self.seed)
+        _check_options(self.kind, self.kinds, self.alpha, self.labels, seed=self.seed)
 
     @property
     @override
@@ -145,7 +145,7 @@ class NiidBench(Partition):
     kinds: ClassVar[tuple[str, ...]] = (*FlowerNiidBench.kinds, "quantity")
 
     def __post_init__(self) -> None:
-        _check_options(self.kind, self.kinds, self.alpha, self.labels, self.seed)
+        _check_options(self.kind, self.kinds, self.alpha, self.labels, seed=self.seed)
         if self.seed >= 2**32:
             raise ConfigError(f"got seed = {self.seed}; expected at most {2**32 - 1}")
 
@@ -179,11 +179,10 @@ class NiidBench(Partition):
             owner = _shared_by_holders(rng, labels, held)
         else:
             shuffled = rng.permutation(len(labels))
-            sizes = (
-                even_sizes(len(labels), population)
-                if self.kind == "iid"
-                else _unequal_sizes(rng, len(labels), population, self.alpha)
-            )
+            if self.kind == "iid":
+                sizes = even_sizes(len(labels), population)
+            else:
+                sizes = _unequal_sizes(rng, len(labels), population, self.alpha)
             owner = _owner_of_shuffled(shuffled, sizes)
         return Partitioned(by_owner(owner, population))
 

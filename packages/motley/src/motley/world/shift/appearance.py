@@ -37,6 +37,7 @@ def transformed(key: Key, x: Images, appearance: Appearance, rows: Ints) -> Imag
     noisy = np.flatnonzero(appearance.noise > 0)
     if len(noisy):
         drawn = key.normal(rows[noisy], int(np.prod(x.shape[1:]))).reshape(len(noisy), *x.shape[1:])
+        # Without another change these are still the caller's samples.
         out = out.copy()
         out[noisy] += (appearance.noise[noisy].reshape(-1, *(1,) * (x.ndim - 1)) * drawn).astype(
             np.float32
@@ -56,6 +57,8 @@ def rotated(x: Images, degrees: Floats) -> Images:
     # where each pixel comes from, [n, H, W]
     from_row = np.cos(angle) * row + np.sin(angle) * column + (height - 1) / 2
     from_column = -np.sin(angle) * row + np.cos(angle) * column + (width - 1) / 2
+    # 1e-9: a turn by 90 degrees lands on pixels but for rounding, and must not blend in the
+    # neighbour above.
     top = np.floor(from_row + 1e-9).astype(np.int64)
     left = np.floor(from_column + 1e-9).astype(np.int64)
     down = from_row - top

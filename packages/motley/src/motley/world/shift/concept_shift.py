@@ -77,6 +77,7 @@ def swapped(key: Key, share: float, classes: int) -> Ints:
     ------
     ConfigError: there is not even one pair.
     """
+    # 1e-6: rounding must not lose the last pair.
     pairs = int(np.floor(share * classes / 2 + 1e-6))
     if not pairs:
         raise ConfigError(

@@ -95,6 +95,7 @@ class WindowDrift(Drift):
     ) -> tuple[Ints, Ints]:
         start = np.zeros(len(ids)) if self.common else key.fold("start").uniform(ids)[:, 0]
         turn = (start + (round_index if self.clock == "rounds" else time_s) / self.period) % 1.0
+        # 1e-6, both ways: products of shares and sizes are whole numbers but for rounding.
         length = np.minimum(np.ceil(self.share * sizes - 1e-6).astype(np.int64), sizes)
         return np.floor(turn * sizes + 1e-6).astype(np.int64) % np.maximum(sizes, 1), length
 

@@ -84,9 +84,9 @@ class SymmetricNoise(LabelNoise):
         numbers: Ints | None = None,
     ) -> tuple[Ints, Floats]:
         rates = np.where(_noisy(key, self.share, population), self.rate, 0.0)
-        changed = _changed(key, rates, owner, self.mode, numbers)
+        changed = _changed(key, rates, owner, self.mode, numbers=numbers)
         if not self.inclusive:
-            return _others(key, labels, changed, classes, numbers), rates
+            return _others(key, labels, changed, classes, numbers=numbers), rates
         anew = row_integers(
             key=key.fold("class"), low=0, high=classes, count=len(labels), numbers=numbers
         )
@@ -127,8 +127,8 @@ class BetaNoise(LabelNoise):
     ) -> tuple[Ints, Floats]:
         drawn = self.rates(key, np.arange(population))
         rates = np.where(_noisy(key, self.share, population), drawn, 0.0)
-        changed = _changed(key, rates, owner, self.mode, numbers)
-        return _others(key, labels, changed, classes, numbers), rates
+        changed = _changed(key, rates, owner, self.mode, numbers=numbers)
+        return _others(key, labels, changed, classes, numbers=numbers), rates
 
     def rates(self, key: Key, ids: Ids) -> Floats:
         """Return each client's rate ``[len(ids)]``, by inversion, so that it depends on the
@@ -168,7 +168,7 @@ class PairFlip(LabelNoise):
     ) -> tuple[Ints, Floats]:
         _check_classes(classes)
         rates = np.where(_noisy(key, self.share, population), self.rate, 0.0)
-        changed = _changed(key, rates, owner, self.mode, numbers)
+        changed = _changed(key, rates, owner, self.mode, numbers=numbers)
         return np.where(changed, (labels + 1) % classes, labels), rates
 
 
