@@ -257,7 +257,9 @@ class LocalEngine(Engine):
         if not probed:
             return JobInputs(inputs.download, states, {}), {}
         slices = Slices(np.array([job.width for job in jobs]), jobs[0].offset)
-        measured = self._measured(clients, inputs.download, states, probed, _NO_KEY, view, slices)
+        measured = self._measured(
+            clients, inputs.download, states, probed, _NO_KEY, data_view=view, slices=slices
+        )
         signals = {}
         if self._needed:
             signals = {job.client: self._pre_training(measured, i) for i, job in enumerate(jobs)}

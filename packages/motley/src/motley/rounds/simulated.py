@@ -637,10 +637,10 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
                 clients,
                 now.downloads[now.version],
                 self._start_states(clients),
-                self._link_signals,
-                key.fold("losses", now.version),
-                self._data_view(now, clients),
-                self._slices(now, clients),
+                want=self._link_signals,
+                key=key.fold("losses", now.version),
+                data_view=self._data_view(now, clients),
+                slices=self._slices(now, clients),
             )["loss"]
             self._losses = (now.version, losses)
         return self._losses[1]
