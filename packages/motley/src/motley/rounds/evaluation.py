@@ -176,7 +176,7 @@ class _Examination:
         """Add the figures on the common test set, the mean over the clients' meanings of classes,
         and return what was measured of every sample, by labeling."""
         labelings = self.labelings
-        by_labeling = [
+        by_labeling: list[Measured] = [
             self.engine.evaluate(model, common, labelings.labels(common, table), self.want)
             for table in labelings.tables
         ]
