@@ -19,7 +19,7 @@ from torch import Tensor
 
 from motley.algorithms.job import ClientState, JobContext, PreTrainingSignals, Tensors
 from motley.algorithms.local_optimisers import Solver
-from motley.algorithms.phases import RECEIVED, GradientCorrection, Phase, Tuning
+from motley.algorithms.phases import RECEIVED, Direction, GradientCorrection, Phase, Tuning
 from motley.algorithms.upload import BLOCK, UPDATES, BlockRun, Fold, Part, Parts, Upload
 from motley.algorithms.weights import Divide, Weighting
 from motley.core.arrays import Ids
@@ -39,6 +39,7 @@ __all__ = [
     "BlockRun",
     "Choice",
     "ClientState",
+    "Direction",
     "ExtraExchange",
     "Fold",
     "GradientCorrection",

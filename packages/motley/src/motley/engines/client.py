@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from motley.algorithms.parts import (
     RECEIVED,
+    Direction,
     JobContext,
     LocalRule,
     Part,
@@ -23,7 +24,6 @@ from motley.algorithms.parts import (
     PreTrainingSignals,
     Tensors,
 )
-from motley.algorithms.phases import Direction
 from motley.core.client_names import client_in_words
 from motley.core.errors import EngineError, MotleyError
 from motley.core.keys import Key
