@@ -214,12 +214,10 @@ def _sure(
     """Whether the difference in each cell is left after Holm's correction for all of them; one
     without any spread is not tested."""
     cells = [(environment, entrant) for environment in environments for entrant in entrants]
-    p = [
-        nan
-        if entrant == control or differences[environment, entrant].std == 0
-        else p_value(differences[environment, entrant])
-        for environment, entrant in cells
-    ]
+    p = []
+    for environment, entrant in cells:
+        tested = entrant != control and differences[environment, entrant].std != 0
+        p.append(p_value(differences[environment, entrant]) if tested else nan)
     return {cell: corrected <= LEVEL for cell, corrected in zip(cells, holm(p), strict=True)}
 
 

@@ -230,13 +230,12 @@ def _columns(preparation: Preparation | None) -> TableColumns:
     if not isinstance(preparation, TablePreparation):
         return TableColumns()
     names = tuple(name for column in preparation.columns for name in column.inputs())
-    parts = [
-        (float(column.mean[0]), float(column.deviation[0]))
-        if isinstance(column, NumberColumn) and not preparation.clients
-        else (0.0, 1.0)
-        for column in preparation.columns
-        for _ in column.inputs()
-    ]
+    parts = []
+    for column in preparation.columns:
+        scale = (0.0, 1.0)
+        if isinstance(column, NumberColumn) and not preparation.clients:
+            scale = (float(column.mean[0]), float(column.deviation[0]))
+        parts += [scale for _ in column.inputs()]
     return TableColumns(
         names,
         np.array([mean for mean, _ in parts]),

@@ -88,14 +88,11 @@ def beside_chance(findings: list[Finding], by_chance: list[Finding]) -> list[Fin
         "clients differ"
     )
     chance = dataclasses.replace(drift, name="drift_by_chance", note=note)
-    compared = [
-        dataclasses.replace(
-            finding, note=f"{finding.note}; {drift.value:.2f} by chance at these sizes"
-        )
-        if finding.name == "drift"
-        else finding
-        for finding in findings
-    ]
+    compared = list(findings)
+    for place, finding in enumerate(findings):
+        if finding.name == "drift":
+            note = f"{finding.note}; {drift.value:.2f} by chance at these sizes"
+            compared[place] = dataclasses.replace(finding, note=note)
     return [*compared, chance]
 
 

@@ -157,6 +157,19 @@ def _cells(run: Run, prediction: Mapping[str, Any]) -> tuple[list[str], bool | N
     return [*cells, "within the interval" if held else f"{away} the interval"], held
 
 
+def _uses(run: Run, rule: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
+    """Whether a run has a rule's values; a key that it does not have counts as that of the recorded
+    rule."""
+    for key, values in rule.items():
+        if run.config.get(key) is None:
+            agrees = values == base.get(key)
+        else:
+            agrees = run.config[key] in values
+        if not agrees:
+            return False
+    return True
+
+
 def _rule_for(run: Run, prediction: Mapping[str, Any]) -> dict[str, Any] | str:
     """Return the predicted rule that a run used, or why there is none.
 
@@ -171,11 +184,6 @@ def _rule_for(run: Run, prediction: Mapping[str, Any]) -> dict[str, Any] | str:
         (rule["rule"] for rule in prediction["rules"] if rule["recorded"]), {}
     )
     for predicted in prediction["rules"]:
-        if all(
-            run.config[key] in values
-            if run.config.get(key) is not None
-            else values == base.get(key)
-            for key, values in predicted["rule"].items()
-        ):
+        if _uses(run, predicted["rule"], base):
             return dict(predicted)
     return "not predicted: another rule"

@@ -206,12 +206,10 @@ class ReplyReader:
             if reply.result is not None
         }
         named = excessive(numbers)
-        return {
-            client: replace(reply, result=None, problem=NodeError(named[client]))
-            if client in named
-            else reply
-            for client, reply in checked.items()
-        }
+        replies = dict(checked)
+        for client, why in named.items():
+            replies[client] = replace(checked[client], result=None, problem=NodeError(why))
+        return replies
 
     def cut(self, content: Any, weight: float, counts: float) -> Any:
         """Return records whose weight in the mean is at most ``counts``; the same object where it

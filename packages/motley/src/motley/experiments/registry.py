@@ -280,13 +280,15 @@ def _entry(names: Catalogue, name: str) -> dict[str, Any]:
     paper = getattr(cls, "paper", None)
     cited = paper if isinstance(paper, Paper) else None
     leaves = _leaves(cls, options)
+    if leaves:
+        visibility = leaves["visibility"]
+    else:
+        visibility = getattr(cls, "upload_visibility", None)
     return {
         **_row(
             name,
             about,
-            upload_visibility=leaves["visibility"]
-            if leaves
-            else getattr(cls, "upload_visibility", None),
+            upload_visibility=visibility,
             paper=cited,
             options=options,
             reveals=getattr(cls, "reveals", ""),

@@ -367,12 +367,10 @@ def target_bars(groups: Groups, target: float) -> Picture:
                     measures.Censored(scale * cost.value, cost.reached) for cost in method_costs
                 ]
                 _target_bar(axes, y, i, scaled)
-            axes.set(
-                xlabel="rounds"
-                if axis == "round"
-                else label.replace(", everything that travels", ""),
-                xlim=(0, None),
-            )
+            xlabel = "rounds"
+            if axis != "round":
+                xlabel = label.replace(", everything that travels", "")
+            axes.set(xlabel=xlabel, xlim=(0, None))
             axes.set_yticks(range(len(groups)), names)
             axes.grid(visible=False, axis="y")
         axes.invert_yaxis()

@@ -71,12 +71,11 @@ def ends(groups: Groups) -> Section:
     between seeds."""
     first = next(iter(groups.values()))[0]
     metric = measures.metric_of(first)[0]
-    words = [
-        f"{metric_in_title(metric)}{' in %' if measures.percent_of(first) > 1 else ''}",
-        "averaged over the clients' own test sets"
-        if measures.written_scope(first) == "mean"
-        else "on the global test set",
-    ]
+    words = [f"{metric_in_title(metric)}{' in %' if measures.percent_of(first) > 1 else ''}"]
+    if measures.written_scope(first) == "mean":
+        words.append("averaged over the clients' own test sets")
+    else:
+        words.append("on the global test set")
     text = (
         " ".join(words)
         + (", mean ± standard deviation over seeds" if _several(groups) else "")

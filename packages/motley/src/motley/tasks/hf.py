@@ -692,11 +692,10 @@ def _trained_modules(base: Any, head: Collection[str]) -> list[str]:
     """Return the names of the modules that are trained beside adapters: those of the head, whole,
     and a pooler that is not given."""
     inside = f"{base.base_model_prefix}."
-    return sorted(
-        {
-            name.rpartition(".pooler.")[0] + ".pooler"
-            if name.startswith(inside)
-            else name.split(".")[0]
-            for name in head
-        }
-    )
+    parts = set()
+    for name in head:
+        if name.startswith(inside):
+            parts.add(name.rpartition(".pooler.")[0] + ".pooler")
+        else:
+            parts.add(name.split(".")[0])
+    return sorted(parts)
