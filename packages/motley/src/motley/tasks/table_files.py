@@ -81,6 +81,7 @@ SEPARATORS = b"motley.sep"
 """Of an Arrow table's metadata: what divided the columns of its texts, each mark once."""
 REMARKS = b"motley.remarks"
 """Of an Arrow table's metadata: what readers of results should know, a list in JSON."""
+_LETTER_OF_UTF8 = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}")
 _PART = 2**24
 """Bytes of a text whose letters are looked at at a time."""
 
@@ -185,7 +186,7 @@ def read_arrow(path: Path, form: TableFormat | None = None) -> Any:
     }
     try:
         table = readers[kind](path, form)
-    except (pa.ArrowException, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (pa.ArrowException, OverflowError, OSError, EOFError, zipfile.BadZipFile) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
             f"{path} cannot be read as {path.suffix[1:]} ({reason}); it may be truncated or of "
@@ -292,7 +293,18 @@ def _utf8(path: Path, form: TableFormat) -> tuple[bytes | None, list[str]]:
         remarks = [f"{path.name} is read as UTF-8, which it is, and not as {form.encoding}"]
     else:
         try:
-            data = data.decode(form.encoding).encode()
+            decoded = data.decode(form.encoding).encode()
+            lines = _lines_in_utf8(data, form)
+            if lines:
+                remarks = [
+                    f"{len(lines):,} lines of {path.name} are read as UTF-8, which they are, and "
+                    f"not as {form.encoding}"
+                ]
+                decoded = b"".join(
+                    line if number in lines else line.decode(form.encoding).encode()
+                    for number, line in enumerate(data.splitlines(keepends=True))
+                )
+            data = decoded
         except UnicodeDecodeError as error:
             line = data[: error.start].count(b"\n") + 1
             raise DataError(
@@ -318,6 +330,16 @@ def _in_utf8(data: bytes, form: TableFormat) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _lines_in_utf8(data: bytes, form: TableFormat) -> frozenset[int]:
+    """Return the numbers of the lines that are UTF-8 in a text of an encoding of one byte for each
+    letter, as two texts that were put behind one another have them."""
+    one_byte = len(bytes(range(256)).decode(form.encoding, errors="replace")) == 256
+    if not one_byte or not _LETTER_OF_UTF8.search(data):
+        return frozenset()
+    lines = enumerate(data.splitlines(keepends=True))
+    return frozenset(number for number, line in lines if _in_utf8(line, form))
 
 
 def _check_utf8(parts: Iterable[bytes], path: Path) -> None:
@@ -355,10 +377,11 @@ def _likely(data: bytes, at: int) -> str:
         if any(byte < 160 for byte in high)
         else ("latin-1", "Latin-1 (ISO-8859-1)")
     )
-    words = data[max(at - 12, 0) : at + 12].splitlines()
-    near = next((word for word in words if any(byte >= 128 for byte in word)), b"")
-    shown = near.decode(name, errors="replace")
-    return f'it is likely {title}, in which it says "{shown}"; write encoding = "{name}"'
+    begin = max(data.rfind(b"\n", 0, at) + 1, at - 12)
+    shown = data[begin : at + 12].splitlines()[0].decode(name, errors="replace")
+    lines = f'it is likely {title}, in which it says "{shown}"; write encoding = "{name}"'
+    mixed = _LETTER_OF_UTF8.search(data[:at])
+    return lines + (", beside which lines in UTF-8 are read as such" if mixed else "")
 
 
 def _unpacked(path: Path) -> bytes:
@@ -497,14 +520,29 @@ def _read_json_lines(path: Path, form: TableFormat) -> Any:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=_once_each)
         except ValueError:
             row = None
         if not isinstance(row, dict) or (rows and row.keys() != rows[0].keys()):
             keys = f" with {', '.join(rows[0])}" if rows else ', e.g. {"text": "a", "label": 0}'
-            raise DataError(f"{path}, line {number}: expected a JSON object{keys}")
+            raise DataError(f"{path}, line {number}: expected a JSON object{keys}; each key once")
         rows.append(row)
-    return pa.Table.from_pylist(rows)
+    if not rows:
+        return pa.table({})
+    return pa.table({name: _cells([row[name] for row in rows]) for name in rows[0]})
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the keys and values of a JSON object.
+
+    Raises
+    ------
+    ValueError: a key that is there twice, of whose values a reader would choose one.
+    """
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError
+    return row
 
 
 def _refuse_old_excel(path: Path, form: TableFormat) -> Any:
@@ -639,12 +677,13 @@ def _read_arff(path: Path, form: TableFormat) -> Any:
 
 
 def _read_libsvm(path: Path, form: TableFormat) -> Any:
-    """Return a file of ``label index:value ...`` lines as columns x1, x2, ... and ``label``."""
+    """Return a file of ``label index:value ...`` lines as columns x1, x2, ..., or x0, x1, ... where
+    an index is 0, and ``label``."""
     import pyarrow as pa
     from sklearn.datasets import load_svmlight_file
 
     try:
-        x, y = load_svmlight_file(str(path))
+        x, y, groups = load_svmlight_file(str(path), zero_based=True, query_id=True)
     except (ValueError, IndexError) as error:
         raise DataError(
             f"{path} cannot be read as libsvm ({shortened(str(error), 200)}); expected lines like "
@@ -656,6 +695,9 @@ def _read_libsvm(path: Path, form: TableFormat) -> Any:
             f"{_MOST_CELLS:,} cells"
         )
     dense = np.asarray(x.toarray())
-    columns = {f"x{j + 1}": pa.array(dense[:, j]) for j in range(dense.shape[1])}
+    first = 0 if (x.indices == 0).any() else 1
+    columns = {f"x{j}": pa.array(dense[:, j]) for j in range(first, dense.shape[1])}
     labels = y.astype(np.int64) if (y == np.floor(y)).all() else y
-    return pa.table({**columns, "label": pa.array(labels)})
+    table = pa.table({**columns, "label": pa.array(labels)})
+    noted = [f"{path.name}: the numbers behind qid are left out"] * bool(groups.any())
+    return table.replace_schema_metadata({REMARKS: json.dumps(noted).encode()})

@@ -58,7 +58,7 @@ def without_heads(table: Any) -> tuple[Any, int]:
         return table, 0
     repeats = None
     for name, column in zip(table.column_names, table.columns, strict=True):
-        same = pc.equal(pc.utf8_trim_whitespace(column), name)
+        same = pc.equal(pc.utf8_trim(column, characters="\ufeff \t"), name)
         repeats = same if repeats is None else pc.and_(repeats, same)
         if not pc.any(repeats).as_py():
             return table, 0
