@@ -431,6 +431,36 @@ def test_a_sheet_that_excel_opens(tmp_path: Path) -> None:
     assert made.table.columns[0].values.tolist() == [30.0, 41.5]
 
 
+def test_what_a_sheet_does_not_show_is_told(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl", reason="needs the extra excel; make test-loaders")
+    path = tmp_path / "t.xlsx"
+
+    def saved(rows: list[list[Any]], *merged: str, hidden: int = 0) -> Path:
+        book = openpyxl.Workbook()
+        for row in rows:
+            book.active.append(row)
+        for area in merged:
+            book.active.merge_cells(area)
+        if hidden:
+            book.active.row_dimensions[hidden].hidden = True
+        book.save(path)
+        return path
+
+    table = read_arrow(saved([["site", "v"], ["A", 1], [None, 2], ["B", 3]], "A2:A3", hidden=4))
+    assert table.to_pydict() == {"site": ["A", "A", "B"], "v": [1, 2, 3]}
+    assert remarks_of(table) == [
+        "t.xlsx: each of the merged cells A2:A3 has their value",
+        "t.xlsx: 1 rows are hidden in the sheet, and read like all others",
+    ]
+    heads = [["site", "blood", None], [None, "crp", "hb"], ["A", 1, 2], ["B", 3, None]]
+    table = read_arrow(saved(heads, "B1:C1", "A1:A2", "B4:C4"), TableFormat(header_rows=2))
+    assert table.column_names == ["site", "blood crp", "blood hb"]
+    assert table.column("blood hb").to_pylist() == [2, None]
+    assert "merged cells B4:C4 the first has the value, others none" in remarks_of(table)[0]
+    with pytest.raises(DataError, match=r"cell B2 has a formula without its value"):
+        read_arrow(saved([["v", "w"], [1, "=A2*2"]]))
+
+
 def test_cells_of_a_sheet_keep_their_types() -> None:
     day = datetime(2024, 1, 28)
     cells = [

@@ -295,10 +295,10 @@ def token_rows(
     places: list[int] = []
     lengths = np.zeros(len(texts), np.int64)
     for row, text in enumerate(texts):
+        firsts: list[int] = []
         if isinstance(text, tuple):
             tokens, of_second, lengths[row] = _pair(tokenizer, text, window)
             types[row, : len(tokens)] = of_second
-            firsts = []
         elif tokenizer is None:
             tokens, firsts = _bytes(text, words)
             lengths[row] = len(tokens)

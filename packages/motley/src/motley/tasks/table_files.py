@@ -26,6 +26,7 @@ import numpy as np
 from motley.core.errors import ConfigError, DataError, install_hint
 from motley.core.files import check_file
 from motley.core.untrusted import shortened
+from motley.tasks.excel_file import Sheet, read_sheets
 from motley.tasks.parquet_file import read_parquet
 from motley.tasks.table_lines import (
     comment_line,
@@ -550,9 +551,14 @@ def _refuse_old_excel(path: Path, form: TableFormat) -> Any:
 
 
 def _read_excel(path: Path, form: TableFormat) -> Any:
-    """Return a sheet of an Excel file."""
+    """Return a sheet of an Excel file.
+
+    Raises
+    ------
+    DataError: no reader is installed, it unpacks to far too much, or its formulas have no values.
+    """
     try:
-        import openpyxl
+        import openpyxl  # noqa: F401 - before the file is looked at
     except ImportError:
         raise DataError(
             f"{path}: an Excel file is read by openpyxl, which is not installed; save the sheet as "
@@ -562,19 +568,21 @@ def _read_excel(path: Path, form: TableFormat) -> Any:
         unpacked = sum(part.file_size for part in parts.infolist())
     if unpacked > max(_SUSPICIOUS, _MOST_PACKED * path.stat().st_size):
         raise DataError(f"{path} unpacks to {unpacked:,} bytes; save the sheet as .csv")
-    book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    try:
-        sheets = {sheet.title: list(sheet.iter_rows(values_only=True)) for sheet in book.worksheets}
-    finally:
-        book.close()
-    return from_cells(_one_sheet(sheets, path, form), form, path)
+    sheets = read_sheets(path, form.header_rows)
+    sheet = _one_sheet(sheets, path, form)
+    if sheet.formula:
+        raise DataError(
+            f"{path}: cell {sheet.formula} has a formula without its value, as programs write "
+            "them; open the file in a spreadsheet and save it there, or save the sheet as .csv"
+        )
+    table = from_cells(sheet.rows, form, path)
+    noted = {REMARKS: json.dumps([f"{path.name}: {remark}" for remark in sheet.remarks]).encode()}
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), **noted})
 
 
-def _one_sheet(
-    sheets: dict[str, list[Sequence[Any]]], path: Path, form: TableFormat
-) -> list[Sequence[Any]]:
-    """Return the rows of the sheet that is asked for, or of the only one that is not empty."""
-    filled = [name for name, rows in sheets.items() if any(any_cell(row) for row in rows)]
+def _one_sheet(sheets: dict[str, Sheet], path: Path, form: TableFormat) -> Sheet:
+    """Return the sheet that is asked for, or the only one that is not empty."""
+    filled = [name for name, sheet in sheets.items() if any(any_cell(row) for row in sheet.rows)]
     if form.sheet or len(filled) != 1:
         if form.sheet not in sheets:
             problem = f"no sheet {form.sheet!r}" if form.sheet else "no single sheet with cells"
