@@ -184,6 +184,14 @@ def test_a_line_of_another_width_is_named_with_the_line_that_leaves_it_out(
     assert rows(path, comment=comment) == AB
 
 
+def test_a_title_with_separators_is_named_with_the_line_that_leaves_it_out(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("Export of ward 4;;\nsite;v;label\nA;1;0\nB;2;1\n")
+    with pytest.raises(DataError, match=r'one cell, .*; write comment = "Export of ward 4" if it'):
+        rows(path)
+    assert list(rows(path, comment="Export of ward 4")) == ["site", "v", "label"]
+
+
 def test_rows_that_lack_a_cell_are_no_comments(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("# c\nReport\na,b\n1,x\n")

@@ -403,6 +403,9 @@ def test_numbers_far_from_all_others_may_be_gaps_and_are_told() -> None:
         assert remark.startswith("-999 (in 2 rows) is far from all other numbers")
         assert remark.endswith(f'write gaps = [{KEPT}, "-999"]')
         assert not read({"v": values}, {"gaps": ["", "-999"]}).reading.columns[0].remark
+    # the line of one column has the gaps of all
+    both = read({"v": cells, "w": [1, 2, 3, 4, 9999, 9999]}).reading.columns
+    assert all(column.remark.endswith('"-999", "9999"]') for column in both)
     # two of them, of which the second is seen without the first
     assert "-999 and 999 (in 4 rows)" in read({"v": [*cells, 999, 999]}).reading.columns[0].remark
     for quiet in ([20, 21, 22, 25, -999], [0, 1, -1, -1], [1, 2, 3, 500, 500], [-20, 3, 5, -9, -9]):

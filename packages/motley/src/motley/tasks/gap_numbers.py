@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from motley.core.arrays import Floats
 
-__all__ = ["gap_numbers", "gap_numbers_remark"]
+__all__ = ["as_texts", "gap_numbers", "gap_numbers_remark"]
 
 _MOST = 3
 """Numbers of a column that may stand for a gap, at most."""
@@ -55,17 +55,25 @@ def _nines(value: float) -> bool:
     return set(f"{abs(value):g}") == {"9"}
 
 
-def gap_numbers_remark(values: Floats, gaps: Iterable[str], fewest: int = 3) -> str:
-    """Return the remark that numbers of a column may stand for gaps; nothing where none do.
-    ``gaps``: the texts that do. ``fewest``: as of :func:`gap_numbers`."""
-    strange = gap_numbers(values, fewest)
+def gap_numbers_remark(values: Floats, strange: Sequence[float], gaps: Iterable[str]) -> str:
+    """Return the remark that numbers of a column may stand for gaps; nothing where it has none.
+
+    Parameters
+    ----------
+    strange: what :func:`gap_numbers` says of the column.
+    gaps: the texts that are gaps then.
+    """
     if not strange:
         return ""
     rows = int(np.isin(values, strange).sum())
-    texts = [f"{value:g}" for value in strange]
-    listed = ", ".join(f'"{text}"' for text in (*gaps, *texts))
-    verb = "are" if len(texts) > 1 else "is"
+    listed = ", ".join(f'"{text}"' for text in gaps)
+    verb = "are" if len(strange) > 1 else "is"
     return (
-        f"{' and '.join(texts)} (in {rows:,} rows) {verb} far from all other numbers, and taken as "
-        f"a number; if it stands for a gap, write gaps = [{listed}]"
+        f"{' and '.join(as_texts(strange))} (in {rows:,} rows) {verb} far from all other numbers, "
+        f"and taken as a number; if it stands for a gap, write gaps = [{listed}]"
     )
+
+
+def as_texts(numbers: Iterable[float]) -> list[str]:
+    """Return numbers as the option ``gaps`` has them, each once."""
+    return list(dict.fromkeys(f"{value:g}" for value in numbers))

@@ -26,7 +26,7 @@ from motley.tasks.column_spelling import (
     refuse_doubt,
     refuse_spelling,
 )
-from motley.tasks.gap_numbers import gap_numbers_remark
+from motley.tasks.gap_numbers import as_texts, gap_numbers, gap_numbers_remark
 from motley.tasks.origin import Origin, number_of_row, row_of
 from motley.tasks.row_ids import refuse_ids
 from motley.tasks.spellings import is_compact_date, visible
@@ -327,7 +327,6 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
         )
     style = NumberStyle(table)
     columns = []
-    readings = []
     for name in inputs:
         as_words = name in options.words or options.fixed_words(name)
         taken = name in options.numbers or name in options.fixed
@@ -345,7 +344,12 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
         if kind is None:
             refuse_ids(column.name, column.values, column.words, where)
         columns.append(column)
-        readings.append(_reading(column, table.column(name), options))
+    strange = [[] if column.words else gap_numbers(column.values) for column in columns]
+    gaps = (*options.gaps, *as_texts(value for values in strange for value in values))
+    readings = [
+        _reading(column, table.column(column.name), gap_numbers_remark(column.values, own, gaps))
+        for column, own in zip(columns, strange, strict=True)
+    ]
     remarks = remarks_of(table)
     marks = separators_of(table)
     if marks not in ("", ","):
@@ -761,8 +765,8 @@ def trimmed(word: str) -> str:
 # ---------------------------------------------------------------------------------------- readings
 
 
-def _reading(column: RawColumn, raw: Any, options: TableOptions) -> ColumnReading:
-    """Return how a column was read."""
+def _reading(column: RawColumn, raw: Any, of_gaps: str) -> ColumnReading:
+    """Return how a column was read; ``of_gaps``: the remark on numbers that may be gaps."""
     gone = np.isnan(column.values)
     first = int((~gone).argmax()) if len(gone) and not gone.all() else 0
     example = "" if not len(gone) or gone.all() else str(raw[first].as_py())
@@ -782,7 +786,7 @@ def _reading(column: RawColumn, raw: Any, options: TableOptions) -> ColumnReadin
             remark=_words_remark(column.words),
         )
     seen = "no value" if not there.size else f"{there.min():g} to {there.max():g}"
-    remark = _zeros_remark(column.name, raw) or gap_numbers_remark(column.values, options.gaps)
+    remark = _zeros_remark(column.name, raw) or of_gaps
     remark = remark if there.size else "there is no value"
     if there.size and there.min() == there.max() and len(there) > 1:
         seen, remark = f"{there[0]:g}", "all rows hold the same number"

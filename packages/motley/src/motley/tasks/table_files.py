@@ -29,8 +29,8 @@ from motley.core.untrusted import shortened
 from motley.tasks.excel_file import Sheet, read_sheets
 from motley.tasks.parquet_file import read_parquet
 from motley.tasks.table_lines import (
-    comment_line,
     footer_of,
+    title_row,
     uneven_line,
     without_comments,
     without_heads,
@@ -476,6 +476,9 @@ def _names(head: str, sep: str, form: TableFormat, path: Path) -> tuple[list[str
     if not header:
         raise DataError(f"{path} is empty; expected a line with the names of columns, and rows")
     width = max(map(len, header))
+    first = header[0][0]
+    if len(header) == 1 and width > 2 and first.strip() and not any(map(str.strip, header[0][1:])):
+        raise title_row(path, first, width, form.comments)
     padded = [row + [""] * (width - len(row)) for row in header]
     names = [
         " ".join(part for part in (_unquoted(p.strip()) for p in parts) if part)
@@ -621,11 +624,7 @@ def from_cells(rows: Iterable[Sequence[Any]], form: TableFormat, path: Path) -> 
     filled = [(*row, *[None] * (width - len(row))) for row in filled]
     heads = filled[: form.header_rows]
     if len(heads) == 1 < width and sum(map(_is_filled, heads[0])) == 1:
-        raise DataError(
-            f'{path}: the first row has one cell, "{_first(heads[0])}", and others have up to '
-            f"{width}; write {comment_line(form.comments, _first(heads[0]))} if it is none of the "
-            "table"
-        )
+        raise title_row(path, _first(heads[0]), width, form.comments)
     names = [
         " ".join(str(cell).strip() for cell in parts if cell is not None)
         for parts in zip(*heads, strict=True)

@@ -30,7 +30,7 @@ from motley.tasks.formats.sample_checks import (
     grouped,
     multilabel,
 )
-from motley.tasks.gap_numbers import gap_numbers_remark
+from motley.tasks.gap_numbers import as_texts, gap_numbers, gap_numbers_remark
 from motley.tasks.origin import Origin, number_of_row, row_of
 from motley.tasks.preparation import (
     ArrayPreparation,
@@ -666,7 +666,8 @@ def _gap_labels(column: RowColumn, name: str, options: TableOptions, classes: bo
     if column.values.dtype.kind not in "iuf":
         return []
     values = np.where(column.gone, np.nan, column.values.astype(np.float64))
-    remark = gap_numbers_remark(values, options.gaps, fewest=2 if classes else 3)
+    strange = gap_numbers(values, fewest=2 if classes else 3)
+    remark = gap_numbers_remark(values, strange, (*options.gaps, *as_texts(strange)))
     return [f"column {name!r}: {remark}"] if remark else []
 
 
