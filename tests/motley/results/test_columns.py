@@ -390,8 +390,8 @@ def test_a_metric_without_percent_has_no_unit():
     runs = [made(method, seed, "r2") for method in METHODS[:2] for seed in (0, 1)]
     compared = Compared(group_runs(runs))
     assert [one.print_head(compared)[1] for one in (*col.ENDS, *col.SERVED)] == [""] * 9
-    assert col.MEDIAN_GAIN.page_head(compared) == "median gain (r2)"
-    assert "r2" in str(terminal_tables(runs)[0].title)
+    assert col.MEDIAN_GAIN.page_head(compared) == "median gain (R2)"
+    assert "R2" in str(terminal_tables(runs)[0].title)
 
 
 def test_a_data_frame_of_runs_has_the_figures_of_the_page():

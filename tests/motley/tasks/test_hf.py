@@ -623,6 +623,51 @@ def test_the_first_token_of_a_word_has_its_class(tmp_path):
 
 
 @needs_extra
+def test_a_pair_is_told_as_transformers_tells_it(tmp_path):
+    """[CLS] ann home [SEP] go [SEP], of which text each token is, and the scores of the model that
+    transformers loads."""
+    import transformers
+
+    base = _encoder_folder(tmp_path / "base")
+    _with_words(base, ["ann", "go", "##ing", "home"])
+    for k in range(2):
+        rows = [
+            {"text_a": "ann home", "text_b": ["go", "ann"][i % 2], "label": _SAID[i % 2]}
+            for i in range(10)
+        ]
+        (tmp_path / f"c{k}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    files = tmp_path / "data"
+    files.mkdir()
+    for path in tmp_path.glob("c*.jsonl"):
+        path.rename(files / path.name)
+    columns = {"text": "text_a", "pair": "text_b", "window": 8}
+    options = _classes(files, "sequence", str(base), 0, **columns)
+    run = motley.run(options, out=tmp_path / "run")
+    x = build(options).setting.task.federation.x
+    assert x[:2].tolist() == [
+        [[2, 4, 7, 3, 5, 3, 0, 0], [0, 0, 0, 0, 1, 1, 0, 0]],
+        [[2, 4, 7, 3, 4, 3, 0, 0], [0, 0, 0, 0, 1, 1, 0, 0]],
+    ]
+    module = run.module()
+    with torch.no_grad():  # of which text a token is shall count
+        module.model.bert.embeddings.token_type_embeddings.weight[1] = torch.arange(8.0)
+    module.save_pretrained(tmp_path / "saved")
+    plain = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved")
+    with torch.no_grad():
+        mine = module(x[:2])
+        own = {"input_ids": x[:2, 0, :6], "token_type_ids": x[:2, 1, :6]}
+        torch.testing.assert_close(mine, plain.eval()(**own).logits, atol=1e-6, rtol=0)
+        swapped = module(torch.stack([x[:2, 0], 1 - x[:2, 1]], 1))
+    assert (mine - swapped).abs().max() > 1e-3
+    # a model that reads no such thing gets tokens alone
+    gpt = _classes(files, "sequence", {**TINY, "n_positions": 24}, 0, **columns, tokenizer="bytes")
+    with pytest.warns(UserWarning, match="texts are longer than window = 8"):
+        assert build(gpt).setting.task.federation.x.shape == (20, 8)
+    with pytest.raises(ConfigError, match=r"pair: got 'text_b', and head = \"sequence\" reads it"):
+        PretrainedModel(str(files), str(base), head="token", pair="text_b")
+
+
+@needs_extra
 def test_a_head_is_drawn_by_the_seed_and_a_pooler_that_lacks_is_trained(reviews, tmp_path):
     base = str(_encoder_folder(tmp_path))
     task = build(_classes(reviews, "sequence", base, 2)).setting.task

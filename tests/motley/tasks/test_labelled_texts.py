@@ -116,3 +116,21 @@ def test_bytes_are_tokens_with_a_blank_between_words():
 def test_a_text_that_ends_as_padding_does_is_refused():
     with pytest.raises(DataError, match=r"row 2 of .*: the text begins or ends with the token 97"):
         token_rows(["cb", "ba"], None, 4, False, 97, ORIGIN)
+
+
+def test_pairs_of_texts_have_a_class_each(tmp_path):
+    path = tmp_path / "all.csv"
+    path.write_text("text_a,text_b,label\nab,c,1\nb,abcd,0\n")
+    found = read_labelled(str(path), "text_a", "label", "", False, None, "text_b")
+    assert found.texts == [("ab", "c"), ("b", "abcd")]
+    made = token_rows(found.texts, None, 5, False, 0, ORIGIN)
+    # a line break between; of the second pair, of 6 bytes, the end of the longer text is cut
+    assert made.tokens.tolist() == [[97, 98, 10, 99, 0], [98, 10, 97, 98, 99]]
+    assert made.types is not None
+    assert made.types.tolist() == [[0, 0, 0, 1, 0], [0, 0, 1, 1, 1]]
+    assert (made.cut, made.longest) == (1, 6)
+    path.write_text("text_a,text_b,label\na,,1\nb,c,0\n")
+    with pytest.raises(DataError, match=r"row 1 of .*all.csv: the text is empty"):
+        read_labelled(str(path), "text_a", "label", "", False, None, "text_b")
+    with pytest.raises(DataError, match=r"has no column 'text_c'"):
+        read_labelled(str(path), "text_a", "label", "", False, None, "text_c")

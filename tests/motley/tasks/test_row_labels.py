@@ -3,6 +3,7 @@ are no inputs."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -162,11 +163,89 @@ def test_letters_in_two_forms_of_their_accents_are_one_client(tmp_path: Path) ->
 def test_short_forms_are_joined_by_name(tmp_path: Path) -> None:
     rows = ["A,1,Y", "A,2,yes", "A,3,N", "A,4,no"]
     with pytest.raises(
-        DataError, match=r'a short form alone: .*; write rename = \{ "n" = "no", "y" = "yes" \}'
+        DataError, match=r'a short form alone: .*; write rename = \{ "Y" = "yes", "N" = "no" \}'
     ):
         load(tmp_path / "t.csv", rows)
     made = load(tmp_path / "t.csv", rows, rename={"Y": "yes", "N": "no"})
     assert (made.names, made.y.tolist()) == (("no", "yes"), [1, 1, 0, 0])
+
+
+CODES = [
+    (("Y", "N"), ("yes", "no"), 'rename = { "Y" = "yes", "N" = "no" }'),
+    (("ja", "nein"), ("yes", "no"), 'rename = { "nein" = "no", "ja" = "yes" }'),
+    (("w", "m"), ("f", "m"), 'rename = { "w" = "f" }'),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "line"), CODES)
+def test_words_of_two_clients_that_mean_the_same_are_joined_or_refused(
+    tmp_path: Path, first: tuple[str, str], second: tuple[str, str], line: str
+) -> None:
+    path = tmp_path / "t.csv"
+    cells = [("A", word) for word in first * 3] + [("B", word) for word in second * 3]
+    rename = dict(re.findall(r'"(\S+)" = "(\S+)"', line))
+    columns = [f"{client},{word},{k % 2}" for k, (client, word) in enumerate(cells)]
+    with pytest.raises(DataError, match=rf"client A and .* client B, .*; write {line}, which join"):
+        load(path, columns, scale="federated")
+    made = load(path, columns, scale="federated", rename=rename)
+    assert made.table is not None
+    assert made.table.columns[0].words == tuple(sorted(second))
+    assert len(load(path, columns, scale="federated", words=["v"]).table.columns[0].words) > 2
+    # a client that has both tells them apart
+    both = [f"A,{word},{k % 2}" for k, (_, word) in enumerate(cells)]
+    assert line.split(" = ", 1)[1] in str(load(path, both, scale="federated").reading)
+    labels = [f"{client},{k % 2},{word}" for k, (client, word) in enumerate(cells)]
+    with pytest.raises(DataError, match=f"labels in column 'label' .*; write {line}"):
+        load(path, labels)
+    assert load(path, labels, rename=rename).names == tuple(sorted(second))
+
+
+def test_capitals_of_two_clients_words_are_joined_or_refused(tmp_path: Path) -> None:
+    rows = ["A,Yes,0", "A,No,1", "B,yes,1", "B,no,0"] * 3
+    with pytest.raises(DataError, match=r"'no' of client B and 'No' of client A.*fold = true, wh"):
+        load(tmp_path / "t.csv", rows)
+    made = load(tmp_path / "t.csv", rows, fold=True, scale="federated")
+    assert made.table is not None
+    assert made.table.columns[0].words == ("no", "yes")
+
+
+@pytest.mark.parametrize("words", ["oui non", "да нет", "sí no", "ja nej", "wahr falsch"])
+def test_no_and_yes_of_other_languages_beside_numbers(tmp_path: Path, words: str) -> None:
+    yes, no = words.split()
+    rows = [f"A,1,{yes}", f"A,2,{no}", "B,1,0", "B,2,1"]
+    with pytest.raises(DataError, match=rf'rename = {{ "0" = "{no}", "1" = "{yes}" }}'):
+        load(tmp_path / "t.csv", rows)
+
+
+def test_numbers_of_one_client_beside_two_words_of_another(tmp_path: Path) -> None:
+    rows = ["A,1,0", "A,2,1", "B,1,healthy", "B,2,sick"]
+    line = r"0, 1 of client A and healthy, sick of client B; .* \"0\" = \"healthy\""
+    with pytest.raises(DataError, match=line):
+        load(tmp_path / "t.csv", rows)
+    assert load(tmp_path / "t.csv", [*rows, "A,3,sick"]).classes == 4  # the client knows both
+
+
+def test_labels_far_from_all_others_may_be_gaps_and_are_told(tmp_path: Path) -> None:
+    rows = [f"A,{k},{label}" for k, label in enumerate([0, 1, 0, 1, 9, 9])]
+    made = load(tmp_path / "t.csv", rows)
+    assert made.reading is not None
+    assert made.reading.remarks[0].startswith("column 'label': 9 (in 2 rows) is far from all other")
+    assert load(tmp_path / "t.csv", rows, gaps=["", "9"], drop_rows=True).classes == 2
+    targets = [f"A,{k},{label}" for k, label in enumerate([0.5, 1, 2, 3, -200, -200])]
+    made = load(tmp_path / "t.csv", targets, name="tabular_regression")
+    assert made.reading is not None
+    assert "-200 (in 2 rows)" in made.reading.remarks[0]
+    folder = files(tmp_path / "f", "v,label\n1,0\n2,1\n3,9\n", "v,label\n1,9\n2,0\n")
+    reading = from_files(folder).reading
+    assert reading is not None
+    assert "9 (in 2 rows)" in reading.remarks[0]
+
+
+def test_one_file_may_have_no_and_yes_in_two_codes(tmp_path: Path) -> None:
+    folder = files(tmp_path / "f", "v,label\n1,ja\n2,no\n", "v,label\n1,yes\n2,nein\n")
+    with pytest.raises(DataError, match=r'rename = { "nein" = "no", "ja" = "yes" }'):
+        from_files(folder)
+    assert from_files(folder, classes=["ja", "nein", "no", "yes"]).classes == 4
 
 
 def test_one_padding_of_all_is_no_difference(tmp_path: Path) -> None:
@@ -174,8 +253,11 @@ def test_one_padding_of_all_is_no_difference(tmp_path: Path) -> None:
 
 
 def test_postcodes_of_clients_keep_their_zeros(tmp_path: Path) -> None:
-    made = load(tmp_path / "t.csv", ["01010,1,0", "1010,2,1"])
-    assert made.client_names == ("01010", "1010")
+    made = load(tmp_path / "t.csv", ["01010,1,0", "2010,2,1"])
+    assert made.client_names == ("01010", "2010")
+    with pytest.raises(DataError, match=r"zeros before them alone: '010' and '10'; write rename ="):
+        load(tmp_path / "t.csv", ["010,1,0", "10,2,1"])
+    assert len(load(tmp_path / "t.csv", ["010,1,0", "10,2,1"], rename={"010": "10"}).names) == 0
     assert load(tmp_path / "t.csv", ["20,1,0", "10,2,1"]).client_names == ("site=10", "site=20")
 
 

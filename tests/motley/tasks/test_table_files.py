@@ -18,6 +18,7 @@ from pyarrow import feather
 from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.tasks import TASKS, from_files, table_files
+from motley.tasks.raw_table import remarks_of
 from motley.tasks.table_files import TableFormat, from_cells, read_arrow, separators_of, table_kind
 from motley.tasks.table_lines import refuse_footer
 from motley.tasks.task import Dataset
@@ -89,6 +90,22 @@ def test_an_encoding_counts_for_the_files_that_are_not_utf8(tmp_path: Path) -> N
     # two bytes for a letter: "一" in GBK is a letter in UTF-8, too
     (tmp_path / "c.csv").write_text("v\n一\n", encoding="gbk")
     assert rows(tmp_path / "c.csv", encoding="gbk") == {"v": ["一"]}
+
+
+def test_lines_in_two_encodings_are_each_read_in_its_own(tmp_path: Path) -> None:
+    line = "thé,1\n"
+    (tmp_path / "t.csv").write_bytes(
+        b"drink,label\n" + line.encode() * 2 + b"x,0\n" + line.encode("latin-1")
+    )
+    with pytest.raises(
+        DataError, match=r'\(line 5\).* "thé,1"; write encoding = "latin-1", beside which lines in'
+    ):
+        rows(tmp_path / "t.csv")
+    table = read_arrow(tmp_path / "t.csv", TableFormat(encoding="latin-1"))
+    assert table.column("drink").to_pylist() == ["thé", "thé", "x", "thé"]
+    assert remarks_of(table) == [
+        "2 lines of t.csv are read as UTF-8, which they are, and not as latin-1"
+    ]
 
 
 def test_letters_of_another_encoding_are_found_wherever_they_are(
@@ -165,6 +182,14 @@ def test_a_line_of_another_width_is_named_with_the_line_that_leaves_it_out(
     with pytest.raises(DataError, match=f"{re.escape(odd)}.*{re.escape(line)}"):
         rows(path)
     assert rows(path, comment=comment) == AB
+
+
+def test_a_title_with_separators_is_named_with_the_line_that_leaves_it_out(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("Export of ward 4;;\nsite;v;label\nA;1;0\nB;2;1\n")
+    with pytest.raises(DataError, match=r'one cell, .*; write comment = "Export of ward 4" if it'):
+        rows(path)
+    assert list(rows(path, comment="Export of ward 4")) == ["site", "v", "label"]
 
 
 def test_rows_that_lack_a_cell_are_no_comments(tmp_path: Path) -> None:
@@ -288,6 +313,9 @@ def test_heads_that_are_repeated_are_no_rows(tmp_path: Path) -> None:
     assert (len(made.y), made.client_names, made.classes) == (16, ("A", "B"), 2)
     assert made.reading is not None
     assert made.reading.remarks == ("t.csv: 2 more lines with the heads are left out",)
+    text = "\ufeffsite,v,label\n" + LINES  # each of two files has its own mark of UTF-8
+    path.write_text(text + text, encoding="utf-8")
+    assert (len(of_sites(path).y), of_sites(path).client_names) == (16, ("A", "B"))
 
 
 def test_blanks_between_columns_are_told(tmp_path: Path) -> None:
@@ -296,6 +324,10 @@ def test_blanks_between_columns_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r'if blanks divide them, write sep = " "$'):
         of_sites(path)
     assert len(of_sites(path, sep=" ").y) == 8
+    path.write_text(("site,v,label\n" + LINES).replace(",", ":"))
+    with pytest.raises(DataError, match=r"if ':' divides them, write sep = \":\"$"):
+        of_sites(path)
+    assert len(of_sites(path, sep=":").y) == 8
 
 
 def test_separators_of_several_files_are_told(tmp_path: Path) -> None:
@@ -350,6 +382,15 @@ def test_feather_arff_and_libsvm(tmp_path: Path) -> None:
     made = load(tmp_path / "t.svm")
     assert made.x.tolist() == [[0.5, 0.0, 2.0], [0.0, 1.0, 0.0]]
     assert (made.y.tolist(), made.names) == ([0, 1], ("-1", "1"))
+    (tmp_path / "t.svm").write_text("-1 0:0.5 2:2\n1 1:1\n")  # counted from 0
+    made = load(tmp_path / "t.svm")
+    assert made.reading is not None
+    assert [column.name for column in made.reading.columns] == ["x0", "x1", "x2"]
+    assert made.x.tolist() == [[0.5, 0.0, 2.0], [0.0, 1.0, 0.0]]
+    (tmp_path / "t.svm").write_text("-1 qid:1 1:0.5\n1 qid:2 1:1\n")
+    made = load(tmp_path / "t.svm")
+    assert made.reading is not None
+    assert made.reading.remarks == ("t.svm: the numbers behind qid are left out",)
     (tmp_path / "t.arff").write_text("@relation t\n@attribute v string\n@data\nx\n")
     with pytest.raises(DataError, match=r"cannot be read as arff .*; numbers, nominal values"):
         load(tmp_path / "t.arff")
@@ -398,6 +439,36 @@ def test_a_sheet_that_excel_opens(tmp_path: Path) -> None:
     assert made.table.columns[0].values.tolist() == [30.0, 41.5]
 
 
+def test_what_a_sheet_does_not_show_is_told(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl", reason="needs the extra excel; make test-loaders")
+    path = tmp_path / "t.xlsx"
+
+    def saved(rows: list[list[Any]], *merged: str, hidden: int = 0) -> Path:
+        book = openpyxl.Workbook()
+        for row in rows:
+            book.active.append(row)
+        for area in merged:
+            book.active.merge_cells(area)
+        if hidden:
+            book.active.row_dimensions[hidden].hidden = True
+        book.save(path)
+        return path
+
+    table = read_arrow(saved([["site", "v"], ["A", 1], [None, 2], ["B", 3]], "A2:A3", hidden=4))
+    assert table.to_pydict() == {"site": ["A", "A", "B"], "v": [1, 2, 3]}
+    assert remarks_of(table) == [
+        "t.xlsx: each of the merged cells A2:A3 has their value",
+        "t.xlsx: 1 rows are hidden in the sheet, and read like all others",
+    ]
+    heads = [["site", "blood", None], [None, "crp", "hb"], ["A", 1, 2], ["B", 3, None]]
+    table = read_arrow(saved(heads, "B1:C1", "A1:A2", "B4:C4"), TableFormat(header_rows=2))
+    assert table.column_names == ["site", "blood crp", "blood hb"]
+    assert table.column("blood hb").to_pylist() == [2, None]
+    assert "merged cells B4:C4 the first has the value, others none" in remarks_of(table)[0]
+    with pytest.raises(DataError, match=r"cell B2 has a formula without its value"):
+        read_arrow(saved([["v", "w"], [1, "=A2*2"]]))
+
+
 def test_cells_of_a_sheet_keep_their_types() -> None:
     day = datetime(2024, 1, 28)
     cells = [
@@ -439,6 +510,8 @@ def test_json_lines_are_a_table(tmp_path):
     table = read_arrow(path)
     assert table.to_pydict() == {"x": [1.0, 2.5], "day": ["2024-05-31", None]}
     assert str(table.column("day").type) == "string"
+    path.write_text('{"x": 1}\n{"x": "2"}\n{"x": true}\n')  # its column is decided as a text's
+    assert read_arrow(path).to_pydict() == {"x": ["1", "2", "True"]}
 
 
 @pytest.mark.parametrize(
@@ -448,7 +521,8 @@ def test_json_lines_are_a_table(tmp_path):
         ('{"x": 1}\n{"y": 1}\n', "line 2: expected a JSON object with x"),
         ("[1]\n", "line 1: expected a JSON object, e.g."),
         ('{"x": 1}\n{"x": \n', "line 2: expected a JSON object with x"),
-        ('{"x": 1}\n{"x": "a"}\n', "cannot be read as jsonl"),
+        ('{"x": 1, "x": 2}\n', "line 1: expected a JSON object, .*; each key once"),
+        ('{"x": 1180591620717411303424}\n', "cannot be read as jsonl"),
     ],
 )
 def test_json_lines_of_other_forms_are_refused(tmp_path, text, message):

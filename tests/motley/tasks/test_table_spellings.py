@@ -43,6 +43,7 @@ def numbers(cells: Sequence[Any], **options: Any) -> list[float | None]:
         (["1.234.567", "1.234"], {"decimal": ",", "thousands": "."}, [1234567.0, 1234.0]),
         (["1.234,5"], {"decimal": ",", "thousands": "."}, [1234.5]),
         (["1 200", "1\u202f200", "1\u00a0200"], {"thousands": " "}, [1200.0] * 3),
+        (["1\u2009200", "1\u2007200"], {"thousands": " "}, [1200.0] * 2),
         (["1'500", "1’500"], {"thousands": "'"}, [1500.0] * 2),
         (["12%", "7 %"], {"units": ("%",)}, [12.0, 7.0]),
         (["$3.50", "-$1", "$-2"], {"units": ("$",)}, [3.5, -1.0, -2.0]),
@@ -130,6 +131,9 @@ def test_numbers_are_read_as_they_are_meant(
         (["2x10^3", "10⁴"], "powers and fractions are not read; leave it out with drop"),
         (["1½", "½", "2"], "powers and fractions are not read; leave it out with drop"),
         (["1.5 e3", "2.5 e3"], "powers and fractions are not read"),
+        (["1.5D+03", "2.5D+03"], "powers and fractions are not read"),
+        (["5'3\"", "5'11\""], r'words = \["v"\] to keep'),
+        (["٣٫٥", "٤٫٢"], r'words = \["v"\] to keep'),
         (["1_000", "2_000"], r'words = \["v"\] to keep'),
         (["[1, 2]", "[3, 4]"], r'words = \["v"\] to keep'),
         (["1;2", "3;4"], r'words = \["v"\] to keep'),
@@ -390,3 +394,33 @@ def test_no_spelling_is_read_by_halves() -> None:
         ""
     ]
     assert [shape_of(text)[0] for text in ("1,00,00", "1.00.000", "120:80")] == ["digits"] * 3
+
+
+def test_numbers_far_from_all_others_may_be_gaps_and_are_told() -> None:
+    cells = [20, 21, 22, 25, -999, -999]
+    for values in (cells, [*map(str, cells)], [*map(float, cells)]):
+        remark = read({"v": values}).reading.columns[0].remark
+        assert remark.startswith("-999 (in 2 rows) is far from all other numbers")
+        assert remark.endswith(f'write gaps = [{KEPT}, "-999"]')
+        assert not read({"v": values}, {"gaps": ["", "-999"]}).reading.columns[0].remark
+    # the line of one column has the gaps of all
+    both = read({"v": cells, "w": [1, 2, 3, 4, 9999, 9999]}).reading.columns
+    assert all(column.remark.endswith('"-999", "9999"]') for column in both)
+    # two of them, of which the second is seen without the first
+    assert "-999 and 999 (in 4 rows)" in read({"v": [*cells, 999, 999]}).reading.columns[0].remark
+    for quiet in ([20, 21, 22, 25, -999], [0, 1, -1, -1], [1, 2, 3, 500, 500], [-20, 3, 5, -9, -9]):
+        assert not read({"v": quiet}).reading.columns[0].remark
+
+
+def test_zeros_before_a_number_are_told() -> None:
+    remark = read({"plz": ["01067", "80331"]}).reading.columns[0].remark
+    assert remark.startswith("01067 is read as a number; ")
+    assert remark.endswith('words = ["plz"]')
+    assert not read({"month": ["01", "12"]}).reading.columns[0].remark
+
+
+def test_numbers_that_become_one_float_are_refused() -> None:
+    for cells in ([2**53, 2**53 + 1], [str(2**53), str(2**53 + 1)]):
+        with pytest.raises(DataError, match=r'above 2\^53, .* write words = \["v"\]'):
+            read({"v": cells})
+    assert numbers([2**53, 2**54]) == [2.0**53, 2.0**54]

@@ -91,7 +91,7 @@ def column_tables(inspected: Inspected, shown: Callable[[str], str] = str) -> li
                     replace(row, cells=[replace(cell, text=shown(cell.text)) for cell in row.cells])
                     for row in table.rows
                 ],
-                note="\n".join(f"- {text}" for text in _listed(section)),
+                note="\n".join(f"- {shown(text)}" for text in _listed(section)),
             ),
             section.title,
         )

@@ -82,11 +82,12 @@ def client_curves(
     federations: Sequence[InspectedFederation], names: Sequence[str], about: str
 ) -> Picture | None:
     """Draw findings with a number per client: clients in order of their number, from the least to
-    the most; None without any that differ."""
+    the most; None without any that differ. The number of a client's group has no order."""
     shown = [
         name
         for name in names
-        if _differs([_per_client(federation, name) for federation in federations])
+        if name != "domains"
+        and _differs([_per_client(federation, name) for federation in federations])
     ]
     if not shown:
         return None

@@ -51,6 +51,8 @@ def value_text(finding: Finding, value: float | None = None) -> str:
         return "no limit"
     if finding.unit == "bytes":
         return bytes_in_words(value)
+    if finding.unit == "groups":
+        return f"{value:.0f} group{'s' * (value != 1)}"
     if finding.unit in ("", "share", "cosine", "distance", finding.name):
         unit = ""
     else:

@@ -45,6 +45,7 @@ from motley.results.method_groups import plain_intervals, reference_of
 from motley.results.method_rows import JUDGED, End, differences
 from motley.results.number_text import MB, short_number, whole
 from motley.results.print_tables import PrintTable
+from motley.results.recorded_metrics import metric_in_text
 
 __all__ = ["Besides", "besides_section"]
 
@@ -631,8 +632,9 @@ class Besides:
         ]
         fewer = [row for row in self.left if row.total.n < row.seeds]
         parts = (
-            f"{self.end.capitalize()} {self.metric} ({JUDGED[self.end]}) less that of the "
-            "reference, and less that of the reference with this method's setting; paired by seed, "
+            f"{self.end.capitalize()} {metric_in_text(self.metric)} ({JUDGED[self.end]}) less that "
+            "of the reference, and less that of the reference with this method's setting; paired "
+            "by seed, "
             + (
                 "with the 95 % interval of each mean by itself."
                 if self._compared < 2

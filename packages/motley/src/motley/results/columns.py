@@ -22,6 +22,7 @@ from motley.results.load import Run
 from motley.results.measures import Censored, Interval, Spread
 from motley.results.method_rows import Difference, MethodRow, MetricRow, Until, method_rows
 from motley.results.number_text import MB, plus_minus, short_number, whole
+from motley.results.recorded_metrics import metric_in_text
 
 __all__ = ["Column", "Compared", "Link", "SortedText"]
 
@@ -62,7 +63,8 @@ class Compared:
         self.first = next(iter(groups.values()))[0]
         self.metric, self.better = measures.metric_of(self.first)
         self.percent = measures.percent_of(self.first) > 1
-        self.named = f"{self.metric} (%)" if self.percent else self.metric
+        self.called = metric_in_text(self.metric)
+        self.named = f"{self.called} (%)" if self.percent else self.called
         self.time = clock(groups)
 
     @cached_property
@@ -75,14 +77,14 @@ class Compared:
         """What stands for the names in braces in titles and units."""
         points = "points" if self.percent else ""
         return {
-            "metric": self.metric,
+            "metric": self.called,
             "named": self.named,
             "time": self.time,
             "Time": self.time.capitalize(),
             "percent": "%" if self.percent else "",
             "square": "%^2" if self.percent else "",
             "points": points,
-            "gain": points or self.metric,
+            "gain": points or self.called,
         }
 
     @cached_property

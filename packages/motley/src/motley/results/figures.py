@@ -408,8 +408,14 @@ def spread_apart(at: Sequence[float], gap: float) -> list[float]:
 
 
 def shorter(text: str, most: int) -> str:
-    """Return the text cut to at most ``most`` characters."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+    """Return the text with at most ``most`` characters, without its middle where it has more: names
+    that differ often do so at their ends.
+
+    >>> shorter("University hospital of Graz", 16), shorter("Graz", 16)
+    ('Universi…of Graz', 'Graz')
+    """
+    head, tail = most // 2, most - most // 2 - 1
+    return text if len(text) <= most else f"{text[:head].rstrip()}…{text[-tail:].lstrip()}"
 
 
 def in_lines(text: str, width: int) -> str:

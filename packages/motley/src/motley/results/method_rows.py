@@ -18,6 +18,7 @@ from motley.results.load import Run
 from motley.results.measures import Censored, Spread
 from motley.results.method_groups import plain_intervals, reference_of
 from motley.results.new_clients import served_new
+from motley.results.recorded_metrics import metric_in_text
 
 __all__ = [
     "JUDGED",
@@ -229,7 +230,8 @@ class MetricRow:
     @property
     def named(self) -> str:
         """The metric with its unit."""
-        return f"{self.metric} (%)" if self.percent > 1 else self.metric
+        name = metric_in_text(self.metric)
+        return f"{name} (%)" if self.percent > 1 else name
 
 
 def metric_rows(runs: Sequence[Run]) -> list[MetricRow]:

@@ -42,7 +42,7 @@ from motley.results.load import Run
 from motley.results.method_groups import method_numbers
 from motley.results.method_rows import JUDGED, End
 from motley.results.number_text import plus_minus, short_number
-from motley.results.recorded_metrics import metric_in_title
+from motley.results.recorded_metrics import metric_in_text, metric_in_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -665,6 +665,7 @@ def _metric(groups: Groups) -> tuple[str, float, bool]:
         raise ConfigError(f"runs are compared in one metric, got {names}; give runs of one task")
     name, better = kinds.pop()
     percent = measures.percent_of(next(iter(groups.values()))[0])
+    name = metric_in_text(name)
     return f"{name} (%)" if percent > 1 else name, percent, better
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "Pooled",
     "better_of",
     "headline_scope",
+    "metric_in_text",
     "metric_in_title",
     "metric_of",
     "metrics_of",
@@ -26,6 +27,15 @@ __all__ = [
 
 
 _ABBREVIATIONS = {"auroc": "AUROC", "mae": "MAE", "rmse": "RMSE", "r2": "R2"}
+
+
+def metric_in_text(metric: str) -> str:
+    """Return a metric as a text, an axis or a head of a table has it: abbreviations in capitals.
+
+    >>> [metric_in_text(one) for one in ("accuracy", "auroc")]
+    ['accuracy', 'AUROC']
+    """
+    return _ABBREVIATIONS.get(metric, metric)
 
 
 def metric_in_title(metric: str) -> str:

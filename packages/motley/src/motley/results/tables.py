@@ -207,7 +207,7 @@ def summary(groups: Groups) -> MethodTable:
         ),
         printed=col.ENDS,
         name="summary",
-        title=f"{compared.first.name}: {compared.metric}{_unit(compared)}{spread}",
+        title=f"{compared.first.name}: {compared.called}{_unit(compared)}{spread}",
         remark=NO_STABLE if lacking else "",
         caption=f"{metric_in_title(compared.metric)} {where}. Final: last evaluation; peak: the "
         f"best; stable: mean of the last ten evaluations{f'; {NO_STABLE}' if lacking else ''}; "
@@ -249,7 +249,7 @@ def widths(groups: Groups) -> MethodTable | None:
         "hidden layer's units, 1 the whole model, each examined for everybody; at the end every "
         "client at its own width, mean over clients.",
         terminal=(col.WIDTH, col.AT_WIDTH),
-        title=f"{compared.metric}{_unit(compared)} at each width",
+        title=f"{compared.called}{_unit(compared)} at each width",
     )
 
 
@@ -339,8 +339,8 @@ def fairness(groups: Groups) -> MethodTable | None:
         terminal=col.SERVED,
         printed=col.SERVED,
         name="served",
-        title=f"the clients' own {compared.metric}{_unit(compared)}",
-        caption=f"The clients' own {compared.metric} at the last evaluation of every client: mean "
+        title=f"the clients' own {compared.called}{_unit(compared)}",
+        caption=f"The clients' own {compared.called} at the last evaluation of every client: mean "
         "over clients, mean over the worst-served tenth of them, variance and standard deviation "
         f"over clients. {_how(served, compared)}{bold}",
     )
@@ -367,7 +367,7 @@ def gains(groups: Groups) -> MethodTable | None:
     neither is known."""
     compared = Compared(groups)
     gained = (col.OVER, col.BETTER_OFF, col.MEDIAN_GAIN, col.WORST_GAIN, col.CLIENTS)
-    title = f"the clients' own {compared.metric}{' in points' if compared.percent else ''}"
+    title = f"the clients' own {compared.called}{' in points' if compared.percent else ''}"
     return _some(
         compared,
         [(row.label, row) for row in gain_rows(groups)],
@@ -380,7 +380,7 @@ def gains(groups: Groups) -> MethodTable | None:
         printed=(*gained, col.LEFT_OUT),
         name="gains",
         title=f"who gained: {title}",
-        caption=f"What each client's own {compared.metric} gains over local training alone (same "
+        caption=f"What each client's own {compared.called} gains over local training alone (same "
         "data, model, seed and local work) or over the method's own shared model: share of clients "
         "that are better off, equal ones half, median and worst gain. Clients with fewer than "
         f"{LEAST} test samples are left out. {_how(_methods(compared), compared)}",
@@ -408,7 +408,7 @@ def new_clients(groups: Groups) -> MethodTable | None:
         terminal=means,
         printed=means,
         name="new_clients",
-        title=f"new clients' {metric}{_unit(compared)}",
+        title=f"new clients' {compared.called}{_unit(compared)}",
         caption=f"{metric_in_title(metric)} of clients that no round asked, on their own test "
         "samples, with the model that they receive (0 epochs) and after adapting it to their own "
         f"training samples. {_how(lines, compared)}",
@@ -435,7 +435,7 @@ def to_target(groups: Groups, target: float) -> MethodTable:
         printed=spent,
         name="target",
         title=f"until {value.replace(' ', '')}",
-        caption=f"Cost to the first evaluation with {compared.metric} {value} or better. {never}, "
+        caption=f"Cost to the first evaluation with {compared.called} {value} or better. {never}, "
         f"without an interval. {_how(lines, compared)}",
     )
 
@@ -470,7 +470,7 @@ def pairs(groups: Groups) -> MethodTable | None:
     together = " ".join(filter(None, words))
     against = (col.AGAINST,) if len(bases) > 1 else ()
     columns = (*against, col.DIFFERENCE, col.DIFFERENCE_BOUNDS, col.PAIRS, col.VERDICT)
-    title = f"{end} {compared.metric} against {base}"
+    title = f"{end} {compared.called} against {base}"
     note = (
         f"{title[:1].upper()}{title[1:]}, over finished runs paired by seed: whatever two methods "
         "have in common (partition, devices, first model) is drawn alike. Student's t interval of "
@@ -479,7 +479,7 @@ def pairs(groups: Groups) -> MethodTable | None:
         f"{end.capitalize()}: {JUDGED[end]}.",
     )
     caption = (
-        f"{end.capitalize()} {compared.metric} ({JUDGED[end]}) against {base}: mean difference "
+        f"{end.capitalize()} {compared.called} ({JUDGED[end]}) against {base}: mean difference "
         "over finished runs paired by seed, with half of the two-sided 95 % interval of Student's "
         "t of that mean after the plus-minus sign.",
         together,

@@ -95,6 +95,9 @@ class PretrainedModel(TaskSource):
     word).
     text, label: columns of texts with classes; empty: ``text`` and ``label``, with ``token``
         ``tokens`` and ``labels``.
+    pair: with ``sequence``, the column of second texts, of which the class of each pair is told; a
+        sample is then tokens, and which text each is of, ``[2, T]``, where the model reads that
+        (BERT).
     client: the column of clients, in a single file.
     classes: their number or the list of their names; left out: those that the model's folder names,
         else those of the labels, which a private run refuses.
@@ -116,6 +119,7 @@ class PretrainedModel(TaskSource):
     label: str = ""
     client: str = ""
     classes: Classes = None
+    pair: str = ""
 
     def __post_init__(self) -> None:
         language = self.head == "language"
@@ -148,6 +152,10 @@ class PretrainedModel(TaskSource):
         for name, value in unused.items():
             if value:
                 raise ConfigError(f"{name}: got {value!r}, and {why}; leave it out")
+        if self.pair and self.head != "sequence":
+            raise ConfigError(
+                f'pair: got {self.pair!r}, and head = "sequence" reads it; leave it out'
+            )
 
     @override
     def files_digest(self) -> str:
@@ -211,7 +219,13 @@ class PretrainedModel(TaskSource):
         text = self.text or ("tokens" if words else "text")
         label = self.label or ("labels" if words else "label")
         read = read_labelled(
-            data=self.data, text=text, label=label, client=self.client, words=words, folder=folder
+            data=self.data,
+            text=text,
+            label=label,
+            client=self.client,
+            words=words,
+            folder=folder,
+            pair=self.pair,
         )
         tokenizer = self._tokenizer()
         if words and tokenizer is not None and not tokenizer.is_fast:
@@ -242,8 +256,11 @@ class PretrainedModel(TaskSource):
             )
             warnings.warn(f"task.window: {note}", stacklevel=2)
             notes["texts"] = note
+        tokens = torch.from_numpy(rows.tokens)
+        if rows.types is not None and self._inputs():
+            tokens = torch.stack([tokens, torch.from_numpy(rows.types)], dim=1)
         dataset = Dataset(
-            x=torch.from_numpy(rows.tokens),
+            x=tokens,
             y=y,
             classes=read.classes,
             test=read.test,
@@ -256,6 +273,11 @@ class PretrainedModel(TaskSource):
         fits = bool(named) and read.classes <= len(named) and set(read.names) <= set(named)
         dataset = with_classes(dataset, named if fits else self.classes, self.data)
         return _enough(dataset, self.min_examples)
+
+    def _inputs(self) -> tuple[str, ...]:
+        """Return the names of the rows of a sample; empty: it is tokens alone."""
+        types = getattr(_config(self.base), "type_vocab_size", None) or 0
+        return ("input_ids", "token_type_ids") if self.pair and types > 1 else ()
 
     def _windows(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the windows of a text with the token after each, ``[n, T + 1]``; :data:`IGNORED`
@@ -324,7 +346,12 @@ class PretrainedModel(TaskSource):
             base = _Base(*source)
         else:
             base = _Base(
-                *source, head=self.head, classes=classes, names=dataset.names, padding=padding
+                *source,
+                head=self.head,
+                classes=classes,
+                names=dataset.names,
+                padding=padding,
+                inputs=self._inputs(),
             )
         make = partial(_adapted, base, self.rank, self.alpha, self.targets, self.dropout)
         if language:
@@ -366,13 +393,14 @@ def _check_padding(
         return
     classes = dataset.classes or 0
     module = construct(make, 0).eval()
-    lengths = (dataset.x != padding).sum(1)
+    tokens = dataset.x if dataset.x.dim() == 2 else dataset.x[:, 0]
+    lengths = (tokens != padding).sum(1)
     shortest, longest = int(lengths.argmin()), int(lengths.argmax())
     rows = dataset.x[[shortest, longest]]
     outputs_of(module, rows, (*dataset.y.shape[1:], classes), classes)
     length = int(lengths[shortest])
     with torch.no_grad():
-        alone, padded = module(rows[:1, :length]), module(rows[:1])
+        alone, padded = module(rows[:1, ..., :length]), module(rows[:1])
     places = padded[:, :length] if dataset.y.dim() > 1 else padded
     if (alone - places).abs().max() > 1e-4 * (1 + alone.abs().max()):
         raise ConfigError(
@@ -526,7 +554,8 @@ class _Base(NamedTuple):
     Parameters
     ----------
     model: its folder where there is a ``digest`` of it, else its configuration as JSON.
-    head, classes, names, padding: of a model that tells classes apart.
+    head, classes, names, padding: of a model that tells classes apart. inputs: of one of pairs, the
+    names of the rows of a sample.
     """
 
     model: str
@@ -535,6 +564,7 @@ class _Base(NamedTuple):
     classes: int = 0
     names: tuple[str, ...] = ()
     padding: int = 0
+    inputs: tuple[str, ...] = ()
 
     def config(self) -> Any:
         """Return the model's configuration."""
@@ -627,11 +657,11 @@ def _adapted(
     """Return a fresh module with fresh adapters over the base weights, which it shares with all
     others that were made of them; of rank 0 without adapters, all weights its own."""
     if not rank and not source.digest:
-        return replace_stochastic(LogitsOf(source.drawn()))
+        return replace_stochastic(LogitsOf(source.drawn(), source.inputs))
     base, absent = _loaded(source)
     if not rank:
         trainable = _with_fresh(copy.deepcopy(base), absent).requires_grad_(True)
-        return replace_stochastic(LogitsOf(trainable))
+        return replace_stochastic(LogitsOf(trainable, source.inputs))
     import peft
 
     head = absent | _head_weights(base, source.head)
@@ -667,7 +697,7 @@ def _adapted(
     ]
     if unknown:
         raise ConfigError(f"the model has no layer {unknown[0]!r}; leave it out", "task.targets")
-    return replace_stochastic(LogitsOf(adapted))
+    return replace_stochastic(LogitsOf(adapted, source.inputs))
 
 
 def _refused_layers(

@@ -3,7 +3,7 @@ lines, as tokens of one length.
 
 A file has a row for each text: a column ``text`` and its ``label``, or lists ``tokens``, its words,
 and ``labels``, of one length (Parquet, Feather, JSON lines). -100, and null among words, is no
-label.
+label. Of pairs of texts a second column has the other one.
 """
 
 from __future__ import annotations
@@ -33,13 +33,17 @@ from motley.tasks.targets import IGNORED
 
 __all__ = ["LabelledTexts", "TokenRows", "read_labelled", "token_rows"]
 
+_BREAK = 10
+"""The byte between the texts of a pair, a line break."""
+
 
 class LabelledTexts(NamedTuple):
     """Texts, client after client.
 
     Parameters
     ----------
-    texts: ``[n]``; lists of words where each word has a class.
+    texts: ``[n]``; lists of words where each word has a class, pairs where a second column has
+    texts.
     labels: int64 ``[n]``, or of all words in a row; :data:`IGNORED` where there is none.
     classes: their number.
     names: of the classes; empty: they are numbers.
@@ -60,24 +64,26 @@ class LabelledTexts(NamedTuple):
 
 
 class TokenRows(NamedTuple):
-    """Tokens ``[n, T]``, where each label belongs (places in the flat array of tokens, -1 where it
-    was cut off; None where a text has one), and how many texts were cut."""
+    """Tokens ``[n, T]``, of which text of its pair each is (``[n, T]``, 0 or 1; None where texts
+    are no pairs), where each label belongs (places in the flat array of tokens, -1 where it was cut
+    off; None where a text has one), and how many texts were cut."""
 
     tokens: NDArray[np.int64]
+    types: NDArray[np.int64] | None
     places: NDArray[np.int64] | None
     cut: int
     longest: int
 
 
 def read_labelled(
-    data: str, text: str, label: str, client: str, words: bool, folder: Path | None
+    data: str, text: str, label: str, client: str, words: bool, folder: Path | None, pair: str = ""
 ) -> LabelledTexts:
     """Return the texts of a file, or of a folder with a file, or a sub-folder of files, for each
     client (:mod:`motley.tasks.client_folders`).
 
     Parameters
     ----------
-    text, label: names of columns.
+    text, label: names of columns. pair: of the column of second texts; empty: there is none.
     client: of the column with the client of each row of a file; empty: there is none.
     words: whether each word has a label.
     folder: searched first.
@@ -94,7 +100,7 @@ def read_labelled(
             f"task.client: got {client!r}, and each file of {path} is a client's; leave it out"
         )
     paths = [file.path for file in files] or [path]
-    wanted = [text, label, *([client] if client else [])]
+    wanted = [name for name in (text, pair, label, client) if name]
     tables = [read_arrow(file_path) for file_path in paths]
     for table, file_path in zip(tables, paths, strict=True):
         check_names(table, wanted, str(file_path))
@@ -112,6 +118,9 @@ def read_labelled(
         groups, names = grouped(ids, str(path), len(all_rows), client)
     origin = Origin.of_clients(str(path), groups, names, parts="its texts" if files else "")
     texts = _texts(all_rows.column(text), text, words, origin)
+    if pair:
+        seconds = _texts(all_rows.column(pair), pair, words, origin)
+        texts = list(zip(texts, seconds, strict=True))
     labels, classes, class_names = _labels(
         all_rows.column(label), name=label, texts=texts, words=words, origin=origin
     )
@@ -273,8 +282,10 @@ def token_rows(
 
     Parameters
     ----------
+    texts: texts, lists of words, or pairs of texts; of a pair that is too long the end of the
+    longer text is cut.
     tokenizer: of ``transformers``; None: the bytes of UTF-8 are the tokens, with a blank between
-    words.
+    words, a line break between the texts of a pair.
     words: whether texts are lists of words, of each of which the first token is found.
 
     Raises
@@ -282,10 +293,15 @@ def token_rows(
     DataError: a text or a word without a token, one that begins or ends with the padding's.
     """
     rows = np.full((len(texts), window), padding, np.int64)
+    types = np.zeros_like(rows)
     places: list[int] = []
     lengths = np.zeros(len(texts), np.int64)
     for row, text in enumerate(texts):
-        if tokenizer is None:
+        firsts: list[int] = []
+        if isinstance(text, tuple):
+            tokens, of_second, lengths[row] = _pair(tokenizer, text, window)
+            types[row, : len(tokens)] = of_second
+        elif tokenizer is None:
             tokens, firsts = _bytes(text, words)
             lengths[row] = len(tokens)
             tokens = tokens[:window]
@@ -304,7 +320,28 @@ def token_rows(
         places += [row * window + first if first < window else -1 for first in firsts]
     cut = int((lengths > window).sum())
     flat = np.array(places, np.int64) if words else None
-    return TokenRows(rows, flat, cut, int(lengths.max(initial=0)))
+    of_pairs = types if texts and isinstance(texts[0], tuple) else None
+    return TokenRows(rows, of_pairs, flat, cut, int(lengths.max(initial=0)))
+
+
+def _pair(tokenizer: Any, texts: tuple[str, str], window: int) -> tuple[list[int], list[int], int]:
+    """Return at most ``window`` tokens of two texts, which of them each belongs to, and how many
+    tokens there are uncut."""
+    if tokenizer is None:
+        first, second = (list(text.encode()) for text in texts)
+        length = len(first) + 1 + len(second)
+        while len(first) + 1 + len(second) > window:
+            (first if len(first) > len(second) else second).pop()
+        return [*first, _BREAK, *second], [0] * (len(first) + 1) + [1] * len(second), length
+    options = {"return_token_type_ids": True, "verbose": False}
+    full = tokenizer(*texts, **options)
+    length = len(full["input_ids"])
+    encoded = (
+        tokenizer(*texts, truncation=True, max_length=window, **options)
+        if length > window
+        else full
+    )
+    return list(encoded["input_ids"]), list(encoded["token_type_ids"]), length
 
 
 def _bytes(text: Any, words: bool) -> tuple[list[int], list[int]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -26,12 +26,14 @@ from motley.tasks.column_spelling import (
     refuse_doubt,
     refuse_spelling,
 )
+from motley.tasks.gap_numbers import as_texts, gap_numbers, gap_numbers_remark
 from motley.tasks.origin import Origin, number_of_row, row_of
 from motley.tasks.row_ids import refuse_ids
 from motley.tasks.spellings import is_compact_date, visible
 from motley.tasks.table_files import REMARKS, SEPARATORS, separators_of
 from motley.tasks.table_lines import file_rows, with_file_rows
 from motley.tasks.table_options import TableOptions
+from motley.tasks.word_codes import rename_line, same_words
 
 __all__ = [
     "ColumnReading",
@@ -325,7 +327,6 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
         )
     style = NumberStyle(table)
     columns = []
-    readings = []
     for name in inputs:
         as_words = name in options.words or options.fixed_words(name)
         taken = name in options.numbers or name in options.fixed
@@ -343,7 +344,12 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
         if kind is None:
             refuse_ids(column.name, column.values, column.words, where)
         columns.append(column)
-        readings.append(_reading(column, table.column(name), options))
+    strange = [[] if column.words else gap_numbers(column.values) for column in columns]
+    gaps = (*options.gaps, *as_texts(value for values in strange for value in values))
+    readings = [
+        _reading(column, table.column(column.name), gap_numbers_remark(column.values, own, gaps))
+        for column, own in zip(columns, strange, strict=True)
+    ]
     remarks = remarks_of(table)
     marks = separators_of(table)
     if marks not in ("", ","):
@@ -456,6 +462,7 @@ def read_column(
         refuse_infinite(values, name, where)
         if kind is None:
             refuse_compact_dates(values, name, where)
+            refuse_long_numbers(column, values, name, where)
         return RawColumn(name, values)
     if not (
         numeric
@@ -472,6 +479,7 @@ def read_column(
         plain = _plain_numbers(text, options)
         if plain is not None and kind is None:
             refuse_compact_dates(plain, name, where)
+            refuse_long_numbers(text, plain, name, where)
         if plain is not None and (kind is not None or not _grouped(text)):
             refuse_infinite(plain, name, where)
             return RawColumn(name, plain)
@@ -554,6 +562,24 @@ def refuse_compact_dates(values: Floats, name: str, where: str | Origin) -> None
         )
 
 
+def refuse_long_numbers(column: Any, values: Floats, name: str, where: str | Origin) -> None:
+    """Refuse whole numbers so long that different ones become the same float64, as ids are."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    there = values[~np.isnan(values)]
+    if not (np.abs(there) >= 2**53).any() or pa.types.is_floating(column.type):
+        return
+    texts = pc.utf8_trim_whitespace(pc.drop_null(column).unique().cast(pa.string()))
+    if not pc.all(pc.match_substring_regex(texts, r"^[+-]?\d+$")).as_py():
+        return
+    if len(texts) > len(np.unique(there)):
+        raise DataError(
+            f"{where}: column {name!r} holds whole numbers above 2^53, several of which are one "
+            f'number of 64 bits; leave it out with drop = ["{name}"], or write words = ["{name}"]'
+        )
+
+
 def _plain_numbers(text: Any, options: TableOptions) -> Floats | None:
     """Return a column of text as numbers with a decimal point; None where an entry is none."""
     import pyarrow as pa
@@ -607,6 +633,7 @@ def _from_text(
         return RawColumn(name, values[column.codes], None, next(filter(None, forms), ""))
     if kind is None:
         _refuse_numbers_elsewhere(column, where)
+        _refuse_words_elsewhere(column, where)
     words = tuple(
         sorted(
             {word for word, gone in zip(column.distinct, column.absent, strict=True) if not gone}
@@ -651,6 +678,34 @@ def _refuse_numbers_elsewhere(column: TextColumn, where: str | Origin) -> None:
         f"words ({listed[1]}) of {where.client(first[1])}; write which are the same, e.g. "
         f"{shortened(f'rename = {{ {pairs} }}', 200)}, or gaps with the words that stand for a "
         f'gap, or words = ["{column.name}"] if each number is a word of its own'
+    )
+
+
+def _refuse_words_elsewhere(column: TextColumn, where: str | Origin) -> None:
+    """Refuse words of some clients that may mean the same as those of others: ``Y`` beside ``yes``,
+    ``ja`` beside ``yes``, ``Yes`` beside ``yes``. Where a client has both, it tells them apart."""
+    there = {w: at for at, w in enumerate(column.distinct) if not column.absent[at]}
+    capitals = {word: group[0] for group in _alike(sorted(there)) for word in group[1:]}
+    pairs = {**capitals, **same_words(there)}
+    if not pairs or not isinstance(where, Origin) or where.owner is None:
+        return
+    owner = where.owner
+    codes = np.array([there.get(word, -1) for word in column.distinct] + [-1])[column.codes]
+    held: dict[str, set[int]] = {word: set() for pair in pairs.items() for word in pair}
+    for word, of_word in held.items():
+        of_word.update(np.unique(owner[codes == there[word]]).tolist())
+    apart = {old: new for old, new in pairs.items() if not held[old] & held[new]}
+    if not apart:
+        return
+    old, new = next(iter(apart.items()))
+    fold = any(word in capitals for word in apart)
+    others = {word: name for word, name in apart.items() if word not in capitals}
+    lines = ["fold = true"] * fold + ([rename_line(others, fold)] if others else [])
+    raise DataError(
+        f"{where}: column {column.name!r} has {old!r} of {where.client(min(held[old]))} and "
+        f"{new!r} of {where.client(min(held[new]))}, which may mean the same; write "
+        f'{shortened(" and ".join(lines), 300)}, which joins them, or words = ["{column.name}"] if '
+        "each is a word of its own"
     )
 
 
@@ -710,8 +765,8 @@ def trimmed(word: str) -> str:
 # ---------------------------------------------------------------------------------------- readings
 
 
-def _reading(column: RawColumn, raw: Any, options: TableOptions) -> ColumnReading:
-    """Return how a column was read."""
+def _reading(column: RawColumn, raw: Any, of_gaps: str) -> ColumnReading:
+    """Return how a column was read; ``of_gaps``: the remark on numbers that may be gaps."""
     gone = np.isnan(column.values)
     first = int((~gone).argmax()) if len(gone) and not gone.all() else 0
     example = "" if not len(gone) or gone.all() else str(raw[first].as_py())
@@ -728,10 +783,11 @@ def _reading(column: RawColumn, raw: Any, options: TableOptions) -> ColumnReadin
             example=example,
             value=value,
             words=column.words,
-            remark=_alike(column.words),
+            remark=_words_remark(column.words),
         )
     seen = "no value" if not there.size else f"{there.min():g} to {there.max():g}"
-    remark = "there is no value" if not there.size else ""
+    remark = _zeros_remark(column.name, raw) or of_gaps
+    remark = remark if there.size else "there is no value"
     if there.size and there.min() == there.max() and len(there) > 1:
         seen, remark = f"{there[0]:g}", "all rows hold the same number"
     missing = int(gone.sum())
@@ -747,10 +803,37 @@ def _reading(column: RawColumn, raw: Any, options: TableOptions) -> ColumnReadin
     )
 
 
-def _alike(words: Sequence[str]) -> str:
-    """Return the remark that words differ in capitals alone; nothing where none do."""
+def _zeros_remark(name: str, raw: Any) -> str:
+    """Return the remark that numbers begin with 0, as postcodes do; nothing where none do."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not is_text(raw.type):
+        return ""
+    codes = pc.match_substring_regex(raw.cast(pa.string()), r"^\s*0\d{2,}\s*$")
+    row = pc.index(pc.fill_null(codes, False), True).as_py()
+    if row < 0:
+        return ""
+    return (
+        f"{raw[row].as_py().strip()} is read as a number; if it is a code, as postcodes are, write "
+        f'words = ["{name}"]'
+    )
+
+
+def _alike(words: Iterable[str]) -> list[list[str]]:
+    """Return groups of words that differ in blanks and capitals alone."""
     folded: dict[str, list[str]] = {}
     for word in words:
         folded.setdefault(trimmed(word).casefold(), []).append(word)
-    pairs = [" and ".join(map(repr, group)) for group in folded.values() if len(group) > 1]
-    return f"{pairs[0]} are different words; fold = true makes them one" if pairs else ""
+    return [group for group in folded.values() if len(group) > 1]
+
+
+def _words_remark(words: Sequence[str]) -> str:
+    """Return the remark that words may mean the same; nothing where none do."""
+    alike = _alike(words)
+    if alike:
+        return (
+            f"{' and '.join(map(repr, alike[0]))} are different words; fold = true makes them one"
+        )
+    pairs = same_words(words)
+    return f"{rename_line(pairs)} makes one word of each two" if pairs else ""

@@ -34,11 +34,21 @@ from motley.tasks.raw_table import (
 )
 from motley.tasks.spellings import shape_of, visible
 from motley.tasks.table_options import TableOptions
+from motley.tasks.word_codes import (
+    CODE_WORDS,
+    NUMBER_CODES,
+    WORD_CODES,
+    rename_line,
+    same_words,
+    short_forms,
+)
 
 __all__ = [
     "RowColumn",
     "label_texts",
     "read_row_column",
+    "refuse_codes_of_clients",
+    "refuse_same_words",
     "refuse_two_codes",
     "refuse_variants",
     "renamed_labels",
@@ -49,35 +59,7 @@ Role = Literal["label", "client", "target"]
 
 _MOST = 6
 """Spellings that a message lists, at most."""
-_SHORT = {
-    frozenset(("y", "yes")),
-    frozenset(("n", "no")),
-    frozenset(("t", "true")),
-    frozenset(("f", "false")),
-    frozenset(("j", "ja")),
-    frozenset(("n", "nein")),
-    frozenset(("m", "male")),
-    frozenset(("f", "female")),
-    frozenset(("w", "weiblich")),
-    frozenset(("m", "männlich")),
-    frozenset(("pos", "positive")),
-    frozenset(("neg", "negative")),
-}
-"""Words and their usual short forms."""
 _TRUTH = {"true", "false"}
-_CODES = (
-    ("0", "1"),
-    ("1", "2"),
-    ("-1", "1"),
-    ("false", "true"),
-    ("f", "t"),
-    ("no", "yes"),
-    ("n", "y"),
-    ("nein", "ja"),
-    ("neg", "pos"),
-    ("negative", "positive"),
-)
-"""Codes of no and of yes."""
 
 
 class RowColumn(NamedTuple):
@@ -176,7 +158,7 @@ def _from_text(
     if typed:
         if role == "label" and not several:
             _refuse_truths(column, there, role, where)
-        return _named(column, gone, role, options, where=where)
+        return _named(column, gone, role, options, where=where, several=several)
     if (readable | column.absent).all() and not _written_as_words(column, there, role):
         return RowColumn(_numbers(column, there)[column.codes], gone)
     words = [word for word, here in zip(column.distinct, there, strict=True) if here]
@@ -187,7 +169,7 @@ def _from_text(
         _refuse_numbers_in_words(column, there & ~readable, where)
     if not several:
         _refuse_truths(column, there, role, where)
-    return _named(column, gone, role, options, where=where)
+    return _named(column, gone, role, options, where=where, several=several)
 
 
 def _written_as_words(column: TextColumn, there: Bools, role: Role) -> bool:
@@ -254,12 +236,11 @@ def _refuse_truths(column: TextColumn, there: Bools, role: Role, where: str | Or
     numeral = ~np.isnan(column.numbers)
     some_numbers = [w for w, n, t in zip(column.distinct, numeral, there, strict=True) if n and t]
     some_words = [w for w, n, t in zip(column.distinct, numeral, there, strict=True) if t and not n]
-    truth = {word.lower() for pair in _SHORT for word in pair}
     if not (
         some_numbers
         and some_words
         and {float(word) for word in some_numbers if word} <= {0.0, 1.0}
-        and all(word.lower() in truth for word in some_words)
+        and all(word.lower() in CODE_WORDS for word in some_words)
     ):
         return
     pairs = ", ".join(
@@ -275,15 +256,11 @@ def _refuse_truths(column: TextColumn, there: Bools, role: Role, where: str | Or
 def _called(number: str, words: Sequence[str]) -> str:
     """Return what 0 or 1 is among words for no and yes: the one of them, or the other of its
     code."""
-    for code in _CODES[3:]:
-        for word in sorted(words):
-            if word.lower() in code:
-                same = [
-                    candidate
-                    for candidate in words
-                    if candidate.lower() == code[int(float(number))]
-                ]
-                return same[0] if same else code[int(float(number))]
+    folded = {word.lower(): word for word in words}
+    code = max(WORD_CODES, key=lambda pair: sum(word in folded for word in pair))
+    if any(word in folded for word in code):
+        name = code[int(float(number))]
+        return folded.get(name, name)
     return sorted(words)[min(int(float(number)), len(words) - 1)]
 
 
@@ -343,7 +320,7 @@ def _two_codes(
     """Return two parts whose labels are no and yes in different codes; the one with a number below
     0 comes first. None where there are none, or a part has other labels."""
     folded = [frozenset(text.casefold() for text in texts) for _, texts in parts]
-    codes = [frozenset(code) for code in _CODES]
+    codes = [frozenset(code) for code in (*NUMBER_CODES, *WORD_CODES)]
     if not all(any(texts <= code for code in codes) for texts in folded):
         return None
     complete = {texts: part for texts, part in zip(folded, parts, strict=True) if texts in codes}
@@ -363,7 +340,7 @@ def _is_number(text: str) -> bool:
 
 def _in_order(texts: frozenset[str]) -> list[str]:
     """Return labels with no before yes, else in their order."""
-    place = {word: at for code in _CODES for at, word in enumerate(code)}
+    place = {word: at for code in (*NUMBER_CODES, *WORD_CODES) for at, word in enumerate(code)}
     if len(texts) == 2 and all(text.casefold() in place for text in texts) and "1" not in texts:
         return sorted(texts, key=lambda text: place[text.casefold()])
     return sorted(texts, key=lambda text: (float(text) if _is_number(text) else np.inf, text))
@@ -413,13 +390,54 @@ def refuse_variants(words: Sequence[str], where: str | Origin) -> None:
         )
     numbers = frozenset(word for word in words if word in ("0", "1"))
     texts = frozenset(words) - numbers
-    code_words = {word for code in _CODES[3:] for word in code}
-    if numbers and texts and {word.casefold() for word in texts} <= code_words:
+    if numbers and texts and {word.casefold() for word in texts} <= CODE_WORDS:
         refuse_two_codes([("some rows", numbers), ("others", texts)], where)
 
 
+def refuse_same_words(labels: frozenset[str], where: str | Origin) -> None:
+    """Refuse labels of several files that are no and yes in two codes, whoever holds which."""
+    pairs = same_words(sorted(labels))
+    if pairs:
+        raise DataError(
+            f"{where}: the labels are {', '.join(sorted(labels)[:_MOST])}, some of which may mean "
+            f"the same; write {rename_line(pairs)}, or give each a name of its own"
+        )
+
+
+def refuse_codes_of_clients(
+    labels: NDArray[Any], clients: NDArray[Any], where: str | Origin
+) -> None:
+    """Refuse the labels 0 and 1 (or 1 and 2, -1 and 1) of some clients beside two words of the
+    others.
+
+    Raises
+    ------
+    DataError: names a client of each kind, and the line that joins them.
+    """
+    distinct = frozenset(labels.tolist()) if labels.dtype.kind == "O" else frozenset()
+    numbers = frozenset(filter(_is_number, distinct))
+    words = distinct - numbers
+    if tuple(sorted(numbers)) not in NUMBER_CODES or len(words) != 2:
+        return
+    in_words = np.isin(labels, list(words))
+    of_words = np.unique(clients[in_words].astype(str))
+    of_numbers = np.unique(clients[~in_words].astype(str))
+    if not np.isin(of_words, of_numbers).any():
+        old, new = _in_order(numbers), _in_order(words)
+        raise DataError(
+            f"{where}: the labels are {', '.join(old)} of client {of_numbers[0]} and "
+            f"{', '.join(new)} of client {of_words[0]}; write which are the same, e.g. "
+            f"{rename_line(dict(zip(old, new, strict=True)))}, or give each a name of its own"
+        )
+
+
 def _named(
-    column: TextColumn, gone: Bools, role: Role, options: TableOptions, where: str | Origin
+    column: TextColumn,
+    gone: Bools,
+    role: Role,
+    options: TableOptions,
+    where: str | Origin,
+    several: bool,
 ) -> RowColumn:
     """Return a column of words under their names.
 
@@ -428,8 +446,15 @@ def _named(
     DataError: as of :func:`_joined`.
     """
     spelled = _spellings(column, options) if role == "client" and options.fold else {}
+    there = ~column.absent
+    if role == "client":
+        _refuse_zeros(column, there, where)
+        pairs = {}
+    else:
+        words = [word for word, here in zip(column.distinct, there, strict=True) if here]
+        pairs = short_forms(words) if several else same_words(words)
     names, remarks = _joined(
-        column, there=~column.absent, role=role, options=options, where=where, shown=spelled
+        column, there=there, role=role, options=options, where=where, shown=spelled, pairs=pairs
     )
     return RowColumn(np.array([*names, ""], object)[column.codes], gone, remarks, spelled)
 
@@ -455,13 +480,18 @@ def _joined(
     options: TableOptions,
     where: str | Origin,
     shown: Mapping[str, str],
+    pairs: Mapping[str, str],
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Return the name of each distinct text, and what was joined; ``shown``: the
-    spelling of some names in messages.
+    """Return the name of each distinct text, and what was joined.
+
+    Parameters
+    ----------
+    shown: the spelling of some names in messages.
+    pairs: words that may mean the same as another one, and that one.
 
     Raises
     ------
-    DataError: texts that differ in blanks, capitals or a usual short form alone, and nothing says
+    DataError: texts that differ in blanks or capitals alone, or may mean the same, and nothing says
     whether they are the same.
     """
     here = [at for at, is_there in enumerate(there.tolist()) if is_there]
@@ -483,10 +513,9 @@ def _joined(
         for group in groups.values()
         if len({trimmed(names[at]) for at in group}) > 1
     ]
-    short = _short_forms(list(groups)) if role == "label" else []
-    if padded or spelled or short:
-        same = [*itertools.chain(*padded, *spelled, *short)]
-        kinds = (bool(padded), bool(spelled), short)
+    if padded or spelled or pairs:
+        same = [*itertools.chain(*padded, *spelled, *pairs.items())]
+        kinds = (bool(padded), bool(spelled), pairs)
         raise DataError(_variants(column.name, role, where, dict.fromkeys(same), *kinds))
     joined: dict[str, list[str]] = {}
     for at in here:
@@ -500,16 +529,28 @@ def _joined(
     return names, tuple(remarks[:_MOST])
 
 
+def _refuse_zeros(column: TextColumn, there: Bools, where: str | Origin) -> None:
+    """Refuse clients that are the same number with and without zeros before it."""
+    seen: dict[int, str] = {}
+    pairs: dict[str, str] = {}
+    for word, here in zip(column.distinct, there, strict=True):
+        if here and re.fullmatch(r"\d{1,18}", word):
+            first = seen.setdefault(int(word), word)
+            if first != word:
+                longer, shorter = sorted((first, word), key=len, reverse=True)
+                pairs[longer] = shorter
+    if pairs:
+        listed = " and ".join(map(repr, next(iter(pairs.items()))))
+        raise DataError(
+            f"{where}: clients in column {column.name!r} differ in zeros before them alone: "
+            f"{listed}; write {shortened(rename_line(pairs), 300)}, which joins them, or give each "
+            "a name of its own"
+        )
+
+
 def _blanks(word: str) -> tuple[int, ...]:
     """Return where a text has blanks."""
     return tuple(at for at, letter in enumerate(word) if letter.isspace())
-
-
-def _short_forms(words: Sequence[str]) -> list[tuple[str, str]]:
-    """Return pairs of a word and its usual short form."""
-    distinct = set(words)
-    pairs = (sorted(pair, key=len) for pair in sorted(_SHORT, key=sorted) if pair <= distinct)
-    return [(short, long) for short, long in pairs]
 
 
 def _variants(
@@ -519,21 +560,23 @@ def _variants(
     spelled: Iterable[str],
     blanks: bool,
     capitals: bool,
-    short: Sequence[tuple[str, str]],
+    pairs: Mapping[str, str],
 ) -> str:
     """Return the message that texts may mean the same."""
     lines = ["trim = true"] * blanks + ["fold = true"] * capitals
-    if short:
-        pairs = ", ".join(f'"{form}" = "{word}"' for form, word in short)
-        lines.append(f"rename = {{ {pairs} }}")
+    if pairs:
+        lines.append(rename_line(pairs, folded=capitals))
     same = sorted(spelled)
     listed = ", ".join(map(repr, same[:_MOST]))
     more = f" and {len(same) - _MOST} more" if len(same) > _MOST else ""
     hidden = any(visible(word) != word for word in same)
     blank = "blanks or invisible characters" if hidden else "blanks"
-    kinds = [blank] * blanks + ["capitals"] * capitals + ["a short form"] * bool(short)
+    kinds = [blank] * blanks + ["capitals"] * capitals
+    kinds += ["a short form"] * bool(pairs)
+    alone = f"differ in {' and '.join(kinds)} alone"
+    how = alone if not pairs or short_forms(same) == pairs else "may mean the same"
     return shortened(
-        f"{where}: {role}s in column {name!r} differ in {' and '.join(kinds)} alone: "
+        f"{where}: {role}s in column {name!r} {how}: "
         f"{listed}{more}; "
         f"write {' and '.join(lines)}, which joins them, or give each a name of its own",
         1000,

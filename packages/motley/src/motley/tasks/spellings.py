@@ -34,7 +34,7 @@ DateOrder = Literal["", "day first", "month first", "year first"]
 
 ORDERS: tuple[DateOrder, ...] = ("day first", "month first", "year first")
 
-_SPACES = " \u00a0\u202f\u2009"
+_SPACES = " \u00a0\u202f\u2009\u2007"
 """Blanks that divide thousands: the plain one, and those that no line break takes."""
 _APOSTROPHES = "'’"
 _MINUS = str.maketrans(dict.fromkeys("−–‒", "-"))
@@ -159,7 +159,7 @@ _NUMBERS: tuple[tuple[str, str], ...] = (
     ("decimal ,", rf"\d*,\d+{_EXPONENT}"),
     ("thousands ,", rf"\d{{1,3}}(?:,\d{{3}}){{2,}}|\d{{1,3}}(?:,\d{{3}})+\.\d+|{_LAKHS}(?:\.\d+)?"),
     ("unread", r"0[xX][\da-fA-F]+|(?:\d+(?:[.,]\d+)?\s?[x×*·]\s?)?10(?:\^-?\d+|[⁻⁰¹²³⁴-⁹]+)"),
-    ("unread", r"\d*\s?[¼½¾⅓⅔⅛⅜⅝⅞]|[\d.,]*\d\s+[eE][+-]?\d+"),
+    ("unread", r"\d*\s?[¼½¾⅓⅔⅛⅜⅝⅞]|[\d.,]*\d\s+[eE][+-]?\d+|\d*[.,]\d*[dD][+-]?\d+"),
     ("thousands .", r"\d{1,3}(?:\.\d{3}){2,}"),
     ("thousands . decimal ,", r"\d{1,3}(?:\.\d{3})+,\d+"),
     ("thousands  ", rf"\d{{1,3}}(?:[{_SPACES}]\d{{3}})+(?:\.\d+)?"),
@@ -184,7 +184,7 @@ _UNITS = frozenset(
         *("V", "W", "kW", "kWh", "kB", "MB", "GB"),
     )
 )
-_DIGITS = re.compile(rf"(?=.*\d)[\d\s.,;/:+()\[\]_#*~≈±{_APOSTROPHES}-]+")
+_DIGITS = re.compile(rf"(?=.*\d)[\d\s.,٫٬;/:+()\[\]_#*~≈±\"″′{_APOSTROPHES}-]+")
 
 
 def shape_of(word: str) -> tuple[str, str]:

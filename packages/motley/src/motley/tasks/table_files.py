@@ -26,10 +26,11 @@ import numpy as np
 from motley.core.errors import ConfigError, DataError, install_hint
 from motley.core.files import check_file
 from motley.core.untrusted import shortened
+from motley.tasks.excel_file import Sheet, read_sheets
 from motley.tasks.parquet_file import read_parquet
 from motley.tasks.table_lines import (
-    comment_line,
     footer_of,
+    title_row,
     uneven_line,
     without_comments,
     without_heads,
@@ -81,6 +82,7 @@ SEPARATORS = b"motley.sep"
 """Of an Arrow table's metadata: what divided the columns of its texts, each mark once."""
 REMARKS = b"motley.remarks"
 """Of an Arrow table's metadata: what readers of results should know, a list in JSON."""
+_LETTER_OF_UTF8 = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}")
 _PART = 2**24
 """Bytes of a text whose letters are looked at at a time."""
 
@@ -185,7 +187,7 @@ def read_arrow(path: Path, form: TableFormat | None = None) -> Any:
     }
     try:
         table = readers[kind](path, form)
-    except (pa.ArrowException, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (pa.ArrowException, OverflowError, OSError, EOFError, zipfile.BadZipFile) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DataError(
             f"{path} cannot be read as {path.suffix[1:]} ({reason}); it may be truncated or of "
@@ -292,7 +294,18 @@ def _utf8(path: Path, form: TableFormat) -> tuple[bytes | None, list[str]]:
         remarks = [f"{path.name} is read as UTF-8, which it is, and not as {form.encoding}"]
     else:
         try:
-            data = data.decode(form.encoding).encode()
+            decoded = data.decode(form.encoding).encode()
+            lines = _lines_in_utf8(data, form)
+            if lines:
+                remarks = [
+                    f"{len(lines):,} lines of {path.name} are read as UTF-8, which they are, and "
+                    f"not as {form.encoding}"
+                ]
+                decoded = b"".join(
+                    line if number in lines else line.decode(form.encoding).encode()
+                    for number, line in enumerate(data.splitlines(keepends=True))
+                )
+            data = decoded
         except UnicodeDecodeError as error:
             line = data[: error.start].count(b"\n") + 1
             raise DataError(
@@ -318,6 +331,16 @@ def _in_utf8(data: bytes, form: TableFormat) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+def _lines_in_utf8(data: bytes, form: TableFormat) -> frozenset[int]:
+    """Return the numbers of the lines that are UTF-8 in a text of an encoding of one byte for each
+    letter, as two texts that were put behind one another have them."""
+    one_byte = len(bytes(range(256)).decode(form.encoding, errors="replace")) == 256
+    if not one_byte or not _LETTER_OF_UTF8.search(data):
+        return frozenset()
+    lines = enumerate(data.splitlines(keepends=True))
+    return frozenset(number for number, line in lines if _in_utf8(line, form))
 
 
 def _check_utf8(parts: Iterable[bytes], path: Path) -> None:
@@ -354,10 +377,11 @@ def _likely(data: bytes, at: int) -> str:
         name, title = ("cp1252", "Windows-1252")
     else:
         name, title = ("latin-1", "Latin-1 (ISO-8859-1)")
-    words = data[max(at - 12, 0) : at + 12].splitlines()
-    near = next((word for word in words if any(byte >= 128 for byte in word)), b"")
-    shown = near.decode(name, errors="replace")
-    return f'it is likely {title}, in which it says "{shown}"; write encoding = "{name}"'
+    begin = max(data.rfind(b"\n", 0, at) + 1, at - 12)
+    shown = data[begin : at + 12].splitlines()[0].decode(name, errors="replace")
+    lines = f'it is likely {title}, in which it says "{shown}"; write encoding = "{name}"'
+    mixed = _LETTER_OF_UTF8.search(data[:at])
+    return lines + (", beside which lines in UTF-8 are read as such" if mixed else "")
 
 
 def _unpacked(path: Path) -> bytes:
@@ -451,6 +475,9 @@ def _names(head: str, sep: str, form: TableFormat, path: Path) -> tuple[list[str
     if not header:
         raise DataError(f"{path} is empty; expected a line with the names of columns, and rows")
     width = max(map(len, header))
+    title = header[0][0]
+    if len(header) == 1 and width > 2 and title.strip() and not any(map(str.strip, header[0][1:])):
+        raise title_row(path, title, width, form.comments)
     padded = [row + [""] * (width - len(row)) for row in header]
     names = [
         " ".join(part for part in (_unquoted(p.strip()) for p in parts) if part)
@@ -496,14 +523,29 @@ def _read_json_lines(path: Path, form: TableFormat) -> Any:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json.loads(line, object_pairs_hook=_once_each)
         except ValueError:
             row = None
         if not isinstance(row, dict) or (rows and row.keys() != rows[0].keys()):
             keys = f" with {', '.join(rows[0])}" if rows else ', e.g. {"text": "a", "label": 0}'
-            raise DataError(f"{path}, line {number}: expected a JSON object{keys}")
+            raise DataError(f"{path}, line {number}: expected a JSON object{keys}; each key once")
         rows.append(row)
-    return pa.Table.from_pylist(rows)
+    if not rows:
+        return pa.table({})
+    return pa.table({name: _cells([row[name] for row in rows]) for name in rows[0]})
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the keys and values of a JSON object.
+
+    Raises
+    ------
+    ValueError: a key that is there twice, of whose values a reader would choose one.
+    """
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise ValueError
+    return row
 
 
 def _refuse_old_excel(path: Path, form: TableFormat) -> Any:
@@ -511,9 +553,14 @@ def _refuse_old_excel(path: Path, form: TableFormat) -> Any:
 
 
 def _read_excel(path: Path, form: TableFormat) -> Any:
-    """Return a sheet of an Excel file."""
+    """Return a sheet of an Excel file.
+
+    Raises
+    ------
+    DataError: no reader is installed, it unpacks to far too much, or its formulas have no values.
+    """
     try:
-        import openpyxl
+        import openpyxl  # noqa: F401 - before the file is looked at
     except ImportError:
         raise DataError(
             f"{path}: an Excel file is read by openpyxl, which is not installed; save the sheet as "
@@ -523,19 +570,21 @@ def _read_excel(path: Path, form: TableFormat) -> Any:
         unpacked = sum(part.file_size for part in parts.infolist())
     if unpacked > max(_SUSPICIOUS, _MOST_PACKED * path.stat().st_size):
         raise DataError(f"{path} unpacks to {unpacked:,} bytes; save the sheet as .csv")
-    book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-    try:
-        sheets = {sheet.title: list(sheet.iter_rows(values_only=True)) for sheet in book.worksheets}
-    finally:
-        book.close()
-    return from_cells(_one_sheet(sheets, path, form), form, path)
+    sheets = read_sheets(path, form.header_rows)
+    sheet = _one_sheet(sheets, path, form)
+    if sheet.formula:
+        raise DataError(
+            f"{path}: cell {sheet.formula} has a formula without its value, as programs write "
+            "them; open the file in a spreadsheet and save it there, or save the sheet as .csv"
+        )
+    table = from_cells(sheet.rows, form, path)
+    noted = {REMARKS: json.dumps([f"{path.name}: {remark}" for remark in sheet.remarks]).encode()}
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), **noted})
 
 
-def _one_sheet(
-    sheets: dict[str, list[Sequence[Any]]], path: Path, form: TableFormat
-) -> list[Sequence[Any]]:
-    """Return the rows of the sheet that is asked for, or of the only one that is not empty."""
-    filled = [name for name, rows in sheets.items() if any(any_cell(row) for row in rows)]
+def _one_sheet(sheets: dict[str, Sheet], path: Path, form: TableFormat) -> Sheet:
+    """Return the sheet that is asked for, or the only one that is not empty."""
+    filled = [name for name, sheet in sheets.items() if any(any_cell(row) for row in sheet.rows)]
     if form.sheet or len(filled) != 1:
         if form.sheet not in sheets:
             problem = f"no sheet {form.sheet!r}" if form.sheet else "no single sheet with cells"
@@ -574,11 +623,7 @@ def from_cells(rows: Iterable[Sequence[Any]], form: TableFormat, path: Path) -> 
     filled = [(*row, *[None] * (width - len(row))) for row in filled]
     heads = filled[: form.header_rows]
     if len(heads) == 1 < width and sum(map(_is_filled, heads[0])) == 1:
-        raise DataError(
-            f'{path}: the first row has one cell, "{_first(heads[0])}", and others have up to '
-            f"{width}; write {comment_line(form.comments, _first(heads[0]))} if it is none of the "
-            "table"
-        )
+        raise title_row(path, _first(heads[0]), width, form.comments)
     names = [
         " ".join(str(cell).strip() for cell in parts if cell is not None)
         for parts in zip(*heads, strict=True)
@@ -638,12 +683,13 @@ def _read_arff(path: Path, form: TableFormat) -> Any:
 
 
 def _read_libsvm(path: Path, form: TableFormat) -> Any:
-    """Return a file of ``label index:value ...`` lines as columns x1, x2, ... and ``label``."""
+    """Return a file of ``label index:value ...`` lines as columns x1, x2, ..., or x0, x1, ... where
+    an index is 0, and ``label``."""
     import pyarrow as pa
     from sklearn.datasets import load_svmlight_file
 
     try:
-        x, y = load_svmlight_file(str(path))
+        x, y, groups = load_svmlight_file(str(path), zero_based=True, query_id=True)
     except (ValueError, IndexError) as error:
         raise DataError(
             f"{path} cannot be read as libsvm ({shortened(str(error), 200)}); expected lines like "
@@ -655,6 +701,9 @@ def _read_libsvm(path: Path, form: TableFormat) -> Any:
             f"{_MOST_CELLS:,} cells"
         )
     dense = np.asarray(x.toarray())
-    columns = {f"x{j + 1}": pa.array(dense[:, j]) for j in range(dense.shape[1])}
+    first = 0 if (x.indices == 0).any() else 1
+    columns = {f"x{j}": pa.array(dense[:, j]) for j in range(first, dense.shape[1])}
     labels = y.astype(np.int64) if (y == np.floor(y)).all() else y
-    return pa.table({**columns, "label": pa.array(labels)})
+    table = pa.table({**columns, "label": pa.array(labels)})
+    noted = [f"{path.name}: the numbers behind qid are left out"] * bool(groups.any())
+    return table.replace_schema_metadata({REMARKS: json.dumps(noted).encode()})

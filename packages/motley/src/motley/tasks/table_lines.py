@@ -22,6 +22,7 @@ __all__ = [
     "footer_of",
     "kept_rows",
     "refuse_footer",
+    "title_row",
     "uneven_line",
     "with_file_rows",
     "without_comments",
@@ -58,7 +59,7 @@ def without_heads(table: Any) -> tuple[Any, int]:
         return table, 0
     repeats = None
     for name, column in zip(table.column_names, table.columns, strict=True):
-        same = pc.equal(pc.utf8_trim_whitespace(column), name)
+        same = pc.equal(pc.utf8_trim(column, characters="\ufeff \t"), name)
         repeats = same if repeats is None else pc.and_(repeats, same)
         if not pc.any(repeats).as_py():
             return table, 0
@@ -91,6 +92,14 @@ def comment_line(marks: Sequence[str], mark: str) -> str:
     """Return the option that leaves out lines that begin with one more mark than now."""
     listed = [json.dumps(character, ensure_ascii=False) for character in (*marks, mark)]
     return f"comment = {listed[0] if len(listed) == 1 else '[' + ', '.join(listed) + ']'}"
+
+
+def title_row(path: Path, cell: str, width: int, marks: Sequence[str]) -> DataError:
+    """Return the error that the first row has one cell, as a title has, and others more."""
+    return DataError(
+        f'{path}: the first row has one cell, "{cell}", and others have up to {width}; write '
+        f"{comment_line(marks, cell)} if it is none of the table"
+    )
 
 
 def uneven_line(path: Path, data: bytes, sep: str, marks: Sequence[str]) -> DataError | None:

@@ -30,6 +30,7 @@ from motley.tasks.formats.sample_checks import (
     grouped,
     multilabel,
 )
+from motley.tasks.gap_numbers import as_texts, gap_numbers, gap_numbers_remark
 from motley.tasks.origin import Origin, number_of_row, row_of
 from motley.tasks.preparation import (
     ArrayPreparation,
@@ -54,6 +55,8 @@ from motley.tasks.row_labels import (
     RowColumn,
     label_texts,
     read_row_column,
+    refuse_codes_of_clients,
+    refuse_same_words,
     refuse_two_codes,
     refuse_variants,
     renamed_labels,
@@ -493,6 +496,7 @@ def read_parts(
             several=len(tables) > 1,
         )
         values = by_value(column.values, column.gone, where) if classes else column.values
+        own = [*column.remarks, *_gap_labels(column, label, options, classes)]
         ends = np.cumsum(sizes)
         for at, start, end in zip(tables, ends - sizes, ends, strict=True):
             name = client_in_words(0, (files[at][0],))
@@ -502,7 +506,7 @@ def read_parts(
                 gone, name=label, role="label", where=origin, options=options, whose=name
             )
             table = read[at].drop_columns([label])
-            remarks = [*remarks_of(table), *(column.remarks if at == tables[0] else ()), *notes]
+            remarks = [*remarks_of(table), *(own if at == tables[0] else ()), *notes]
             table = with_remarks(kept_rows(table, present), remarks)
             read[at] = (table, values[start:end][present])
     if classes:
@@ -510,7 +514,10 @@ def read_parts(
             read[at] = (x, y if at in tables else renamed_labels(y, options))
         held = [label_texts(y) for _, y in read]
         named = [(path.name, texts) for (_, path), texts in zip(files, held, strict=True)]
-        refuse_two_codes(named, str(files[0][1].parent), count)
+        folder = str(files[0][1].parent)
+        refuse_two_codes(named, folder, count)
+        if count is None:
+            refuse_same_words(frozenset().union(*held), folder)
     return [(*samples, f"client {name}") for samples, (name, _) in zip(read, files, strict=True)]
 
 
@@ -568,10 +575,12 @@ def take_columns(
         target.gone & present, name=label, role="label", where=origin, options=options, whose=shown
     )
     present &= both
-    remarks += [*target.remarks, *notes]
+    remarks += [*target.remarks, *_gap_labels(target, label, options, classes), *notes]
     if not present.any() and len(present):
         raise DataError(f"{where}: no row has both a label and a client")
     values = by_value(target.values, ~present, where) if classes else target.values
+    if classes and names is not None:
+        refuse_codes_of_clients(values[present], names[present], where)
     inputs = with_remarks(table.drop_columns(row_columns), [*remarks_of(table), *remarks])
     inputs = _with_spellings(inputs, {} if whose is None else whose.spelled)
     if present.all():
@@ -634,11 +643,14 @@ def check_names(table: Any, columns: Sequence[str], where: str) -> None:
     names = list(table.column_names)
     for column in columns:
         if column not in names:
-            blank = len(names) == 1 and column in names[0].split(" ")
+            alone = names[0] if len(names) == 1 else ""
+            parts = re.fullmatch(rf"(?:.*(\W))?{re.escape(column)}(?:(\W).*)?", alone)
+            mark = (parts[1] or parts[2] or "") if parts else ""
+            marks = {" ": "blanks divide"}.get(mark, f"{mark!r} divides")
             raise DataError(
                 f"{where} has no column {column!r}{suggest(column, names)}; its columns: "
                 f"{shortened(', '.join(names), 300)}"
-                + ('; if blanks divide them, write sep = " "' if blank else "")
+                + (f'; if {marks} them, write sep = "{mark}"' if mark else "")
             )
 
 
@@ -656,6 +668,16 @@ def _row_column(
         typed=typed,
         style=NumberStyle(table),
     )
+
+
+def _gap_labels(column: RowColumn, name: str, options: TableOptions, classes: bool) -> list[str]:
+    """Return the remark that labels are numbers that may stand for gaps."""
+    if column.values.dtype.kind not in "iuf":
+        return []
+    values = np.where(column.gone, np.nan, column.values.astype(np.float64))
+    strange = gap_numbers(values, fewest=2 if classes else 3)
+    remark = gap_numbers_remark(values, strange, (*options.gaps, *as_texts(strange)))
+    return [f"column {name!r}: {remark}"] if remark else []
 
 
 def _kept(
