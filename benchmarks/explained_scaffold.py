@@ -3,9 +3,9 @@ explained, for docs/published-tables.md.
 
     python benchmarks/explained_scaffold.py FOLDER_OF_RUNS [OUT.json]
 
-Planned before any run ended: A is the recipe ``fedbench_scaffold``, ``as released``, B the same rule
-with all four repaired, at the scale ``small`` with half of its images and 5 of its 7 rounds (3,000
-images of MNIST, 10 epochs a round). Four causes (the variate read, its sign, what is sent,
+Planned before any run ended: A is the recipe ``fedbench_scaffold``, ``as released``, B the same
+rule with all four repaired, at the scale ``small`` with half of its images and 5 of its 7 rounds
+(3,000 images of MNIST, 10 epochs a round). Four causes (the variate read, its sign, what is sent,
 clipping), all 16 combinations, seeds 0, 1 and 2: 48 runs of about 12 s of one core. The figure is
 the accuracy on the test set after the last round. Shapley values, 95 % intervals over the seeds.
 

@@ -29,6 +29,7 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr, ValidationError
 
+from motley.core.components import imports_allowed
 from motley.core.errors import ConfigError, suggest
 from motley.core.files import no_file
 from motley.core.own_code import in_one_line, place_in_own_code
@@ -154,6 +155,20 @@ class PublishedTable(RecipeTable):
     def numbers(self) -> dict[tuple[str, str], PrintedNumber]:
         """(row, column) -> the printed number."""
         return printed_numbers(self.printed)
+
+    def check_code(self) -> None:
+        """Refuse a table of one's own whose task is code, unless that may run.
+
+        Raises
+        ------
+        ConfigError: it may not.
+        """
+        if self.task is not None and self.folder is not None and not imports_allowed():
+            raise ConfigError(
+                f"got {self.task!r}, which runs code of the table's author; if you trust it, say "
+                "so: --allow-import at the command line, allow_import=True in Python",
+                "task",
+            )
 
     def experiment(self, method: str, seed: int, data: Path | None = None) -> Experiment:
         """Return the experiment of one run.

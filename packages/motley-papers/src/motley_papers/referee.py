@@ -150,12 +150,6 @@ def referee(
     ConfigError: the table names code and may not, or its settings are no experiment. DataError: its
     data is missing.
     """
-    if table.task is not None and table.folder is not None and not allow_import:
-        raise ConfigError(
-            f"got {table.task!r}, which runs code of the table's author; if you trust it, say so: "
-            "--allow-import at the command line, allow_import=True in Python",
-            "task",
-        )
     begun = monotonic()
     directory = out or Path("runs") / table.name
     rows = list(table.method if methods is None else methods)
@@ -164,6 +158,7 @@ def referee(
             f"got the method {unknown[0]!r}; expected some of: {', '.join(table.method)}", "only"
         )
     with imports(allow_import or table.folder is None):
+        table.check_code()
         points = {
             (row, seed): Point(row, table.experiment(row, seed, data))
             for row in rows
