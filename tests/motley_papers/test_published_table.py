@@ -126,7 +126,7 @@ def test_the_command_runs_a_table_and_refuses_what_is_of_recipes(table, tmp_path
     capfd.readouterr()
     for more, message in [
         (["--scale", "paper"], "it is one published table"),
-        (["--keep"], "leave out --keep"),
+        (["--no-run", "--keep"], "--keep: it is for tables of the package, in a checkout of M"),
         (["--only", "rule=x"], "got rule; a published table has methods"),
     ]:
         assert cli.call(["reproduce", str(path), *more]) != 0
