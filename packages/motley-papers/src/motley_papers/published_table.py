@@ -247,7 +247,9 @@ def _function(target: str, folder: Path | None) -> Callable[..., Any]:
 
 @cache
 def _loaded(path: Path) -> Any:
-    """Import a file as a module of its own name."""
+    """Import a file as a module of its own name; modules beside it are found, as in a script."""
+    if (beside := str(path.parent.resolve())) not in sys.path:
+        sys.path.append(beside)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"there is no {path}")
