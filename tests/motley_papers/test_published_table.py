@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -126,7 +127,7 @@ def test_the_command_runs_a_table_and_refuses_what_is_of_recipes(table, tmp_path
     capfd.readouterr()
     for more, message in [
         (["--scale", "paper"], "it is one published table"),
-        (["--keep"], "leave out --keep"),
+        (["--no-run", "--keep"], "--keep: it is for tables of the package, in a checkout of M"),
         (["--only", "rule=x"], "got rule; a published table has methods"),
     ]:
         assert cli.call(["reproduce", str(path), *more]) != 0
@@ -147,8 +148,10 @@ def make(folder, *, seed, slope=1.0):
 """
 
 
-def test_a_table_brings_its_task(table, tmp_path):
-    (tmp_path / "theirs_data.py").write_text(OWN, encoding="utf-8")
+def test_a_table_brings_its_task(table, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "theirs_slope.py").write_text("DOUBLE = 2.0\n", encoding="utf-8")
+    (tmp_path / "theirs_data.py").write_text(f"import theirs_slope\n{OWN}", encoding="utf-8")
     base = 'task = { name = "image", data = "digits", model = "digits_mlp" }\npopulation = 4\n'
     own = 'task = "theirs_data.py:make"\noptions = { seed = "{seed}" }\nseeds = [0, 1]'
     path = table(**{base: "", "seeds = [0, 1]\n": own + "\n"})

@@ -17,6 +17,7 @@ from motley.world.shift.feature_shift import (
     DOMAINS,
     Domains,
     ImageTransforms,
+    NiidBenchNoise,
     NoFeatureShift,
     PixelNoise,
     shifted,
@@ -28,6 +29,7 @@ PICTURES = RNG.random((12, 2, 7, 9)).astype(np.float32)
 OWNER = np.repeat(np.arange(4), 3)
 FEATURES = [
     PixelNoise(0.3),
+    NiidBenchNoise(0.3, "paper"),
     ImageTransforms(),
     Domains(("plain", "inverted", "noisy", "rotated")),
     Domains(),
@@ -69,6 +71,26 @@ def test_noise_grows_with_the_clients_number():
     assert np.allclose(off.std(axis=1), [0, 0.1, 0.2, 0.3], rtol=0.03, atol=1e-6)
     assert (np.abs(off.mean(axis=1)) <= 4 * np.array([1e-6, 0.1, 0.2, 0.3]) / np.sqrt(25_000)).all()
     assert PixelNoise(0.3).appearance(KEY, np.array([0]), 1).noise.tolist() == [0.0]
+
+
+def test_noise_of_niid_bench_by_hand():
+    """Ten clients and noise 0.1, as its script has it. Code: client 3 has the standard deviation .1
+    * 3 / 9. Paper: party P_1 the variance .1 / 10, so .1; P_4 .04, so .2; P_10 .1, so .3162."""
+    ids = np.array([0, 3, 9])
+    code = NiidBenchNoise(0.1).appearance(KEY, ids, 10).noise
+    assert code == pytest.approx([0.0, 0.033333, 0.1], rel=1e-4)
+    paper = NiidBenchNoise(0.1, as_published="paper").appearance(KEY, ids, 10).noise
+    assert paper == pytest.approx([0.1, 0.2, 0.316228], rel=1e-4)
+    x = np.full((2000, 1, 5, 5), 0.5, np.float32)
+    owner = np.repeat([0, 1], 1000)
+    off = (shifted(NiidBenchNoise(0.5, "paper"), KEY, x, owner, 2) - x).reshape(2, -1)
+    assert off.std(axis=1) == pytest.approx([0.5, 0.70711], rel=0.02)  # variances .25 and .5
+    assert shifted(NiidBenchNoise(), KEY, x, owner, 2)[0] == pytest.approx(0.5)
+
+
+def test_noise_of_niid_bench_knows_two_forms():
+    with pytest.raises(ConfigError, match="got as_published = 'both'; expected 'code' or 'paper'"):
+        NiidBenchNoise(as_published="both")
 
 
 def test_noise_suits_tables_too():
@@ -339,6 +361,7 @@ def test_bad_options_are_named(catalogue, record, message):
 def test_every_name_builds():
     assert {type(FEATURE_SHIFT.build(name)) for name in FEATURE_SHIFT.names()} == {
         Domains,
+        NiidBenchNoise,
         PixelNoise,
         NoFeatureShift,
         ImageTransforms,

@@ -206,6 +206,46 @@ def test_the_best_round_needs_no_more_runs(tmp_path: Path) -> None:
     assert best >= last
 
 
+def test_planted_causes_carry_what_was_planted(tmp_path: Path) -> None:
+    """One weight w from 0 and two clients, three samples with the target 1 and one with 5, all with
+    the input 1: full batches of half the squared error give w = a (1 - (1 - lr)^E), where a is 2 by
+    samples and 3 alike. The test target is 0, so the loss is w^2 / 2: with lr .5 or .75 and E 1 or
+    2 the factor of a is .5, .75, .75 and .9375. Of the eight w^2 1, 2.25, 2.25, 2.25, 5.0625,
+    5.0625, 3.515625 and 7.910156, a third of 1.25, a sixth of twice 2.8125 and a third of 4.394531
+    are the weights' 2.819010; a third of 1.25, a sixth of 2.8125 and 1.265625, and a third of
+    2.847656 the rate's 2.045573, and the work's."""
+
+    def model() -> torch.nn.Module:
+        linear = torch.nn.Linear(1, 1, bias=False)
+        torch.nn.init.zeros_(linear.weight)
+        return linear
+
+    targets = [np.full((3, 1), 1.0, np.float32), np.full((1, 1), 5.0, np.float32)]
+    test = torch.utils.data.TensorDataset(torch.ones(2, 1), torch.zeros(2, 1))
+    federation = from_clients([(np.ones_like(y), y) for y in targets], test=test, regression=True)
+    keys: dict[str, Any] = {
+        "name": "planted",
+        "task": own_task(federation, model),
+        "participation": 1.0,
+        "stop": {"rounds": 1},
+        "local": {"epochs": 1, "batch_size": 3, "optimizer": {"lr": 0.5}},
+    }
+    other = {
+        **keys,
+        "weights": "uniform",
+        "local": {"epochs": 2, "batch_size": 3, "optimizer": {"lr": 0.75}},
+    }
+    explanation = explain(keys, other, metric="loss", out=tmp_path)
+    carried = {
+        cause.name: shares[0]
+        for cause, shares in zip(explanation.plan.causes, explanation.shares.each, strict=True)
+    }
+    planted = {"weights": 2.819010 / 2, "learning rate": 2.045573 / 2, "local work": 2.045573 / 2}
+    assert carried == pytest.approx(planted, rel=1e-5)
+    ends = [float(figure[0]) for figure in explanation.ends]
+    assert ends == pytest.approx([0.5, 7.910156 / 2])
+
+
 def test_a_seed_without_a_number_is_left_out(explained: Explanation) -> None:
     figures = [({*s}, values.tolist()) for s, values in explained.figures.items()]
     part = with_figures(explained, *figures)

@@ -40,9 +40,11 @@ from scipy.stats import t
 
 from motley_papers.published_table import PrintedNumber
 
-__all__ = ["CellVerdict", "JudgedCell", "judge"]
+__all__ = ["MARKS", "CellVerdict", "JudgedCell", "judge"]
 
 CellVerdict = Literal["inside", "undecided", "outside"]
+MARKS: dict[CellVerdict, str] = {"inside": "", "undecided": "?", "outside": "!"}
+"""What stands behind a measured number."""
 LEVEL = 0.05
 
 

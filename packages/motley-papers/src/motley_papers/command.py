@@ -169,7 +169,6 @@ def reproduce(
                 "--format": format,
                 "--unmeasured": unmeasured,
                 "--measured": measured,
-                "--keep": keep,
                 "--until": until,
                 "--budget": budget,
                 "--claims": claims,
@@ -181,7 +180,15 @@ def reproduce(
             "it is one published table, whose file says what is run",
         )
         _referee(
-            recipe, seeds, only, data=data, out=out, jobs=jobs, allow_import=allow_import, run=run
+            recipe,
+            seeds,
+            only,
+            keeps=keep,
+            data=data,
+            out=out,
+            jobs=jobs,
+            allow_import=allow_import,
+            run=run,
         )
         return
     _refuse({"--set": set and keep}, "--keep", "runs with other settings are not the recipe's")
@@ -221,10 +228,12 @@ def reproduce(
     raise_failures(reproduction.failures, len(reproduction.all_runs()))
 
 
-def _referee(name: str, seeds: str | None, only: Sequence[str] | None, **how: Any) -> None:
+def _referee(
+    name: str, seeds: str | None, only: Sequence[str] | None, keeps: bool, **how: Any
+) -> None:
     """Run and judge a published table, and write its reports."""
     from motley_papers.published_table import read
-    from motley_papers.referee import referee, show, write
+    from motley_papers.referee import keep, referee, show, write
 
     places = _places(only)
     if other := [axis for axis in places if axis != "method"]:
@@ -240,7 +249,7 @@ def _referee(name: str, seeds: str | None, only: Sequence[str] | None, **how: An
         **how,
     )
     show(refereed)
-    for path in write(refereed):
+    for path in [*write(refereed), *([keep(refereed)] if keeps else [])]:
         tell(path)
     raise_failures(refereed.failures, sum(map(len, refereed.runs.values())))
 

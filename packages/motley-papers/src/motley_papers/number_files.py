@@ -1,4 +1,5 @@
-"""The numbers of a recipe as files: ``measured.csv``, ``verdicts.csv`` and ``curves.csv.gz``."""
+"""The numbers of a recipe as files: ``measured.csv``, ``verdicts.csv``, ``cells.csv`` and
+``curves.csv.gz``."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from math import nan
 from motley.core.csv_text import csv_text
 from motley.results.measures import Censored
 from motley_papers.earlier import CURVES, MEASURED, CurvePoint, MeasuredRow, curve_points, to_gzip
+from motley_papers.printed_cells import judged_cells, printed_cells_csv
 from motley_papers.recipe import Cell
 from motley_papers.reproduce import Reproduction, target_of
 from motley_papers.sequential_plan import SEQUENTIAL
@@ -159,9 +161,11 @@ def _kept(reproduction: Reproduction, name: str) -> list[CurvePoint]:
 def number_files(reproduction: Reproduction) -> dict[str, str | bytes]:
     """Return name -> content of the files with numbers."""
     curves = curves_gz(reproduction)
+    judged = any(judged_cells(reproduction, exhibit) for exhibit in reproduction.exhibits)
     return {
         MEASURED: csv_text([MeasuredRow._fields, *measured_rows(reproduction)]),
         "verdicts.csv": verdicts_csv(reproduction),
+        **({"cells.csv": printed_cells_csv(reproduction)} if judged else {}),
         **({CURVES: curves} if curves else {}),
         **({SEQUENTIAL: reproduction.sequential.text()} if reproduction.sequential.claims else {}),
     }

@@ -22,6 +22,7 @@ from motley_papers import published_table
 from motley_papers.earlier import CURVES
 from motley_papers.number_files import number_files
 from motley_papers.own_runs import FEW, own_sentences
+from motley_papers.printed_cells import counted_cells
 from motley_papers.recipe import names, read
 from motley_papers.recipe_page import (
     SMOKE,
@@ -99,6 +100,8 @@ def show(reproduction: Reproduction) -> None:
         shown.append(f"{len(sentences) - FEW} more such sentences are in the report.")
     for sentence in shown:
         console.print(Text(printable(sentence)))
+    if line := counted_cells(reproduction):
+        console.print(f"printed cells: {line}", markup=False)
     for sentence in without_numbers(reproduction):
         console.print(Text(printable(f"No numbers at {reproduction.scale}: {sentence}")))
     if reproduction.earlier.dropped:

@@ -29,6 +29,7 @@ from typing import Any
 
 from pydantic import Field, PrivateAttr, ValidationError
 
+from motley.core.components import imports_allowed
 from motley.core.errors import ConfigError, suggest
 from motley.core.files import no_file
 from motley.core.own_code import in_one_line, place_in_own_code
@@ -155,6 +156,20 @@ class PublishedTable(RecipeTable):
         """(row, column) -> the printed number."""
         return printed_numbers(self.printed)
 
+    def check_code(self) -> None:
+        """Refuse a table of one's own whose task is code, unless that may run.
+
+        Raises
+        ------
+        ConfigError: it may not.
+        """
+        if self.task is not None and self.folder is not None and not imports_allowed():
+            raise ConfigError(
+                f"got {self.task!r}, which runs code of the table's author; if you trust it, say "
+                "so: --allow-import at the command line, allow_import=True in Python",
+                "task",
+            )
+
     def experiment(self, method: str, seed: int, data: Path | None = None) -> Experiment:
         """Return the experiment of one run.
 
@@ -231,7 +246,9 @@ def _function(target: str, folder: Path | None) -> Callable[..., Any]:
 
 @cache
 def _loaded(path: Path) -> Any:
-    """Import a file as a module of its own name."""
+    """Import a file as a module of its own name; modules beside it are found, as in a script."""
+    if (beside := str(path.parent.resolve())) not in sys.path:
+        sys.path.append(beside)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"there is no {path}")

@@ -62,7 +62,8 @@ __all__ = [
 
 Scale = Literal["smoke", "small", "paper"]
 _FILES = ("recipe.toml", "expected.csv", "notes.md", "result.md", "tuned.toml")
-RECIPES = "benchmarks/measured/recipes"
+MEASURED = "benchmarks/measured"
+RECIPES = f"{MEASURED}/recipes"
 MEASURED_ELSEWHERE = (
     f"numbers measured earlier lie in {RECIPES} of a checkout of Motley, and are read where the "
     "package is installed from there with: pip install --editable ./packages/motley-papers"
@@ -156,6 +157,8 @@ class Exhibit(RecipeTable):
     """A note for the reader, which holds at the scales above ``smoke``."""
     protocol: str = ""
     """How much of the paper's protocol it is at scales that do not say so themselves."""
+    printed_seeds: int | None = None
+    """Runs behind each of its printed numbers; left out: as many as the recipe says."""
     scale: dict[Scale, Scaled] = Field(default_factory=dict)
     """What a scale changes."""
 
@@ -241,6 +244,8 @@ class Recipe(RecipeTable):
     """What the column ``spread`` of ``expected.csv`` is."""
     spread_deviations: float = 1.0
     """How many standard deviations over seeds that is; NaN where the paper does not say."""
+    printed_seeds: int | None = None
+    """Runs behind each printed number; left out: not said, and counted as one."""
     base: dict[str, Any]
     """The experiment all runs start from."""
     scale: dict[Scale, Scaled]
@@ -253,6 +258,8 @@ class Recipe(RecipeTable):
     """The folder's."""
     expected: dict[tuple[str, str, str], tuple[float, float]] = Field(default_factory=dict)
     """(exhibit, cell, measure) -> published value and spread (NaN where none was printed)."""
+    decimals: dict[tuple[str, str, str], int] = Field(default_factory=dict)
+    """(exhibit, cell, measure) -> digits after the point of the published value."""
     notes: str = ""
     """The text of ``notes.md``."""
     result: str = ""
@@ -429,6 +436,7 @@ def read(name: str | Path) -> Recipe:
     files = {
         "name": folder,
         "expected": _expected(texts),
+        "decimals": _decimals(texts),
         "notes": texts.get("notes.md", ""),
         "folder": where,
         "packaged": str(name) in names(),
@@ -449,11 +457,17 @@ def read(name: str | Path) -> Recipe:
     return recipe
 
 
+def measured_in(name: str) -> Path | None:
+    """Return the folder of ``benchmarks/measured`` with this name; None outside a checkout."""
+    measured = Path(__file__).resolve().parents[4] / MEASURED
+    return measured / name if measured.is_dir() else None
+
+
 def _measured(name: str) -> Path | None:
     """Return the folder of what was measured with a recipe of the package; None outside a
     checkout."""
-    checkout = Path(__file__).resolve().parents[4]
-    return checkout / RECIPES / name if (checkout / RECIPES).is_dir() else None
+    folder = measured_in("recipes")
+    return None if folder is None else folder / name
 
 
 def _texts(name: str | Path) -> tuple[str, dict[str, str], Path | None]:
@@ -525,6 +539,13 @@ def _expected(texts: Mapping[str, str]) -> dict[tuple[str, str, str], tuple[floa
             )
             raise ConfigError(f"{message} (a number or nothing)") from error
     return out
+
+
+def _decimals(texts: Mapping[str, str]) -> dict[tuple[str, str, str], int]:
+    return {
+        (row["exhibit"], row["cell"], row["measure"]): len(row["value"].partition(".")[2])
+        for row in _rows(texts.get("expected.csv", ""))
+    }
 
 
 def _rows(text: str) -> Iterator[dict[str, str]]:

@@ -28,11 +28,13 @@ from motley.results.columns import Compared
 from motley.results.measures import Censored, Spread, spread
 from motley.results.method_rows import MethodRow
 from motley.results.number_text import plus_minus, short_number
+from motley_papers.cell_verdicts import MARKS, JudgedCell
 from motley_papers.exhibit_pictures import BY_MEASURE, ExhibitData, draw
 from motley_papers.mean_ranks import Ranking
 from motley_papers.measuring import Measure, measure_of
 from motley_papers.number_files import measured_rows, verdicts_csv
 from motley_papers.own_runs import own_runs
+from motley_papers.printed_cells import counted_cells, judged_cells
 from motley_papers.recipe import Exhibit, RankPlan, Recipe
 from motley_papers.reproduce import Reproduction
 from motley_papers.standings import rankings, standings, standings_table
@@ -78,6 +80,7 @@ def page(reproduction: Reproduction) -> Page:
                 map(str, sorted({*(run.seed for run in runs), *(seed for _, seed in before)}))
             ),
         ),
+        *([("printed cells", printed)] if (printed := counted_cells(reproduction)) else []),
         ("wall time", f"{short_number(wall / 60)} min"),
         (
             "virtual time",
@@ -270,8 +273,16 @@ def _cell_tables(
     if any(beside.values()):
         protocol = "" if kind == "whole" else ", of the whole protocol"
         note += f" In brackets: published{protocol} ({_spread_words(reproduction.recipe)})."
+    judged = judged_cells(reproduction, exhibit)
+    if judged:
+        note += " ? undecided, ! outside the interval of printed and measured."
     table_cells = {
-        (m.name, cell): _cell(m, values[m.name].get(cell, {}), beside.get(m.name, {}).get(cell))
+        (m.name, cell): _cell(
+            measure=m,
+            seeds=values[m.name].get(cell, {}),
+            printed=beside.get(m.name, {}).get(cell),
+            verdict=judged.get((m.name, cell)),
+        )
         for m in shown
         for cell in cells
     }
@@ -381,12 +392,22 @@ def _earlier_words(reproduction: Reproduction, exhibit: Exhibit) -> str:
     return f" Measured earlier: {f'{count} of {here + count}' if here else 'all'} runs{where}."
 
 
-def _cell(measure: Measure, seeds: Mapping[int, Censored], printed: Spread | None) -> TableCell:
+def _cell(
+    measure: Measure,
+    seeds: Mapping[int, Censored],
+    printed: Spread | None,
+    verdict: JudgedCell | None,
+) -> TableCell:
     measured = spread([value.value for value in seeds.values()])
     text = plus_minus(measured, measure.decimals)
     text = text if all(value.reached for value in seeds.values()) else f"> {text}"
-    published = "" if printed is None else plus_minus(printed, measure.decimals)
-    return TableCell(text, measured.mean, published=published)
+    mark = MARKS[verdict.verdict] if verdict is not None else ""
+    return TableCell(
+        f"{text} {mark}".rstrip(),
+        measured.mean,
+        tone="bad" if mark == MARKS["outside"] else "",
+        published="" if printed is None else plus_minus(printed, measure.decimals),
+    )
 
 
 def _printed_cell(measure: Measure, printed: Spread | None) -> TableCell:

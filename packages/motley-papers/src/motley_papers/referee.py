@@ -1,21 +1,28 @@
-"""Run a published table again and judge each of its cells (:mod:`motley_papers.cell_verdicts`)."""
+"""Run a published table again and judge each of its cells (:mod:`motley_papers.cell_verdicts`).
+
+The numbers that the package's tables had are kept as ``method,column,seed,value,run`` in
+``benchmarks/measured/tables`` of a checkout, in the printed unit; the verdicts on them are worked
+out again whenever they are shown.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isnan
 from pathlib import Path
+from statistics import fmean
 from time import monotonic
 
 from rich.console import Console
 
 from motley.core.components import imports
-from motley.core.errors import ConfigError
+from motley.core.csv_text import csv_rows, csv_text
+from motley.core.errors import ConfigError, DataError
+from motley.core.files import no_file
+from motley.experiments import document
 from motley.experiments.sweep import Failure, run_points
 from motley.experiments.sweep_point import Point
 from motley.results.blocks import (
@@ -33,14 +40,17 @@ from motley.results.load import Run
 from motley.results.page import replace_files
 from motley.results.page import write as write_page
 from motley.results.terminal import block_table
-from motley_papers.cell_verdicts import JudgedCell, judge
+from motley_papers.cell_verdicts import MARKS, JudgedCell, judge
 from motley_papers.measuring import measure_of
 from motley_papers.published_table import PublishedTable
+from motley_papers.recipe import measured_in
 
-__all__ = ["Refereed", "referee", "show", "write"]
+__all__ = ["Refereed", "keep", "kept", "referee", "show", "write"]
 
+Values = Mapping[tuple[str, str], Mapping[int, float]]
+"""(row, column) -> seed -> measured number, in the printed unit."""
 _WIDTH = 160
-_MARKS = {"inside": "", "undecided": "?", "outside": "!"}
+_KEPT = ("method", "column", "seed", "value", "run")
 
 
 @dataclass(frozen=True)
@@ -50,15 +60,17 @@ class Refereed:
     Parameters
     ----------
     table: as published.
-    runs: row -> seed -> run.
-    directory: of the runs.
+    values: what was measured of every row and column.
+    directory: of the runs, or of the kept numbers.
+    runs: row -> seed -> run; none where kept numbers are judged.
     failures: runs that failed.
     wall_s: wall seconds of this call.
     """
 
     table: PublishedTable
-    runs: dict[str, dict[int, Run]]
+    values: Values
     directory: Path
+    runs: Mapping[str, Mapping[int, Run]] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     wall_s: float = 0.0
 
@@ -66,23 +78,17 @@ class Refereed:
     def cells(self) -> dict[tuple[str, str], JudgedCell]:
         """(row, column) -> the judged cell, of all printed cells with a measured number."""
         table = self.table
-        values = {key: self._values(*key) for key in table.numbers}
-        measured = {key: numbers for key, numbers in values.items() if numbers}
+        measured = {key: self.values[key] for key in table.numbers if self.values.get(key)}
         return {
             (row, column): judge(
                 printed=table.numbers[row, column],
                 printed_runs=table.printed_seeds,
-                values=numbers,
+                values=list(numbers.values()),
                 cells=len(measured),
                 matters=self._matters(column),
             )
             for (row, column), numbers in measured.items()
         }
-
-    def _values(self, row: str, column: str) -> list[float]:
-        measure = measure_of(self.table.columns[column])
-        numbers = [measure.of(run, None).value for run in self.runs.get(row, {}).values()]
-        return [number / self.table.unit for number in numbers if not isnan(number)]
 
     def _matters(self, column: str) -> float:
         """Return the difference in a column that an interval must tell apart."""
@@ -150,12 +156,6 @@ def referee(
     ConfigError: the table names code and may not, or its settings are no experiment. DataError: its
     data is missing.
     """
-    if table.task is not None and table.folder is not None and not allow_import:
-        raise ConfigError(
-            f"got {table.task!r}, which runs code of the table's author; if you trust it, say so: "
-            "--allow-import at the command line, allow_import=True in Python",
-            "task",
-        )
     begun = monotonic()
     directory = out or Path("runs") / table.name
     rows = list(table.method if methods is None else methods)
@@ -164,6 +164,7 @@ def referee(
             f"got the method {unknown[0]!r}; expected some of: {', '.join(table.method)}", "only"
         )
     with imports(allow_import or table.folder is None):
+        table.check_code()
         points = {
             (row, seed): Point(row, table.experiment(row, seed, data))
             for row in rows
@@ -181,7 +182,104 @@ def referee(
     for (row, seed), folder in folders.items():
         if folder in done:
             runs.setdefault(row, {})[seed] = done[folder]
-    return Refereed(table, runs, directory, failures, wall_s=monotonic() - begun)
+    values = _values(table, runs)
+    return Refereed(
+        table, values, directory, runs=runs, failures=failures, wall_s=monotonic() - begun
+    )
+
+
+def _values(table: PublishedTable, runs: Mapping[str, Mapping[int, Run]]) -> Values:
+    """Return what runs have in the table's columns; nothing of one that ended without a number."""
+    out: dict[tuple[str, str], dict[int, float]] = {}
+    for column, name in table.columns.items():
+        measure = measure_of(name)
+        for row, by_seed in runs.items():
+            for seed, run in by_seed.items():
+                value = measure.of(run, None).value / table.unit
+                if not isnan(value):
+                    out.setdefault((row, column), {})[seed] = value
+    return out
+
+
+def _threads_elsewhere(refereed: Refereed) -> list[str]:
+    """Return a sentence where runs were made on another number of threads than the table says."""
+    wanted = refereed.table.base.get("engine", {})
+    threads = wanted.get("threads") if isinstance(wanted, Mapping) else None
+    runs = [run for by_seed in refereed.runs.values() for run in by_seed.values()]
+    others = [run for run in runs if run.meta["numerics"].get("threads") != threads]
+    if threads is None or not others:
+        return []
+    return [
+        f"{len(others)} of {len(runs)} runs were made on another number of threads than the "
+        f"{threads} of the table, so that their last digits differ; remove "
+        f"{refereed.directory / 'runs'} to run them again"
+    ]
+
+
+def kept(table: PublishedTable) -> Refereed | None:
+    """Return a table of the package with the numbers that are kept of it; None where there are
+    none, as outside a checkout.
+
+    Raises
+    ------
+    DataError: the file is no such table.
+    """
+    path = _kept_in(table)
+    if path is None or no_file(path) is not None:
+        return None
+    values: dict[tuple[str, str], dict[int, float]] = {}
+    for line, row in enumerate(csv_rows(document.read_text(path, "kept numbers of a table")), 2):
+        try:
+            by_seed = values.setdefault((row["method"], row["column"]), {})
+            by_seed[int(row["seed"])] = float(row["value"])
+        except (KeyError, ValueError):
+            raise DataError(
+                f"{path}, line {line}: got {dict(row)}; expected the columns "
+                f"{', '.join(_KEPT)}, the seed a whole number and the value a number"
+            ) from None
+    return Refereed(table, values, path.parent)
+
+
+def keep(refereed: Refereed) -> Path:
+    """Put the numbers of all rows and seeds of a table into the checkout's file of it.
+
+    Raises
+    ------
+    ConfigError: a table of one's own, outside a checkout, or not all runs are there. StoreError:
+    it cannot be written.
+    """
+    table = refereed.table
+    path = _kept_in(table)
+    if path is None:
+        raise ConfigError("it is for tables of the package, in a checkout of Motley", "--keep")
+    names = {
+        (row, seed): run.directory.name
+        for row, by_seed in refereed.runs.items()
+        for seed, run in by_seed.items()
+    }
+    if missing := [
+        f"{row}, seed {seed}"
+        for row in table.method
+        for seed in table.seeds
+        if (row, seed) not in names
+    ]:
+        raise ConfigError(
+            f"{len(missing)} runs are missing ({missing[0]}); those of all rows are kept together",
+            "--keep",
+        )
+    rows = [
+        (row, column, seed, f"{value:.12g}", names[row, seed])
+        for (row, column), by_seed in refereed.values.items()
+        for seed, value in by_seed.items()
+        if seed in table.seeds
+    ]
+    replace_files({path: csv_text([_KEPT, *rows])}, path)
+    return path
+
+
+def _kept_in(table: PublishedTable) -> Path | None:
+    folder = measured_in("tables")
+    return None if folder is None or table.folder is not None else folder / f"{table.name}.csv"
 
 
 def _run(
@@ -227,11 +325,11 @@ def cell_table(refereed: Refereed) -> Table:
 def _cell(refereed: Refereed, row: str, column: str) -> TableCell:
     cell = refereed.cells.get((row, column))
     if cell is None:
-        measured = refereed._values(row, column)
-        return TableCell(f"{sum(measured) / len(measured):.4g}" if measured else DASH)
+        measured = refereed.values.get((row, column))
+        return TableCell(f"{fmean(measured.values()):.4g}" if measured else DASH)
     digits = cell.printed.decimals
     spread = "" if isnan(cell.deviation) else f" ± {cell.deviation:.{digits}f}"
-    mark = "=" if cell.same_digits else _MARKS[cell.verdict]
+    mark = "=" if cell.same_digits else MARKS[cell.verdict]
     if cell.verdict == "outside" and not refereed.causes(row, column):
         mark = "!!"
     return TableCell(
@@ -264,7 +362,7 @@ def show(refereed: Refereed) -> None:
     if not console.is_terminal:
         console.width = _WIDTH
     console.print(block_table(cell_table(refereed), refereed.table.title))
-    for sentence in [*outside(refereed), counted(refereed)]:
+    for sentence in [*outside(refereed), *_threads_elsewhere(refereed), counted(refereed)]:
         console.print(sentence, markup=False)
 
 
@@ -301,18 +399,15 @@ def page(refereed: Refereed) -> Page:
 
 def cells_csv(refereed: Refereed) -> str:
     """Return a row for each printed cell with a measured number."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        ["method", "column", "printed", "runs", "mean", "deviation", "half", "verdict", "cause"]
-    )
+    heads = ["method", "column", "printed", "runs", "mean", "deviation", "half", "verdict", "cause"]
+    rows: list[Sequence[object]] = [heads]
     for (row, column), cell in refereed.cells.items():
         numbers = [f"{number:.6g}" for number in (cell.mean, cell.deviation, cell.half)]
         cause = "; ".join(refereed.causes(row, column)) if cell.verdict == "outside" else ""
-        writer.writerow(
-            [row, column, cell.printed.text, len(cell.values), *numbers, cell.verdict, cause]
+        rows.append(
+            (row, column, cell.printed.text, len(cell.values), *numbers, cell.verdict, cause)
         )
-    return text.getvalue()
+    return csv_text(rows)
 
 
 def write(refereed: Refereed) -> list[Path]:

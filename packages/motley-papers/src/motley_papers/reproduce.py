@@ -36,7 +36,7 @@ from motley_papers.sequential import SpendingPlan
 from motley_papers.sequential_plan import SequentialPlan, read_plan
 from motley_papers.verdicts import Judged, cells_of, comparisons, corrected, judge
 
-__all__ = ["Reproduction", "distinct", "plan", "reproduce", "target_of"]
+__all__ = ["Reproduction", "distinct", "plan", "reproduce", "scale_named", "target_of"]
 
 SPREAD = 2.5
 """How much longer, or shorter, another machine may take than the one on which a recipe's minutes
@@ -303,7 +303,7 @@ def reproduce(
     ``reproduce("hetero_select", ["table 2"], scale="paper").judged``
     """
     recipe = recipe if isinstance(recipe, Recipe) else read(recipe)
-    size = _scale(scale)
+    size = scale_named(scale)
     _check_only(recipe, only or {})
     chosen = _with_values(recipe.choose(exhibits), only or {})
     settings = list(overrides)
@@ -519,7 +519,13 @@ def target_of(cell: Cell, measure: str) -> str:
     return f"{cell.target:g}" if cell.target is not None and to_a_target(measure) else ""
 
 
-def _scale(name: str) -> Scale:
+def scale_named(name: str) -> Scale:
+    """Return the scale of that name.
+
+    Raises
+    ------
+    ConfigError: there is none.
+    """
     for scale in SCALES:
         if scale == name:
             return scale

@@ -26,7 +26,8 @@ A = Annotated[
     str,
     typer.Argument(
         metavar="A",
-        help="An experiment file, the folder of a run or of one method's runs, a run id.",
+        help="An experiment file, the folder of a run or of one method's runs, a run id, or "
+        "recipe:NAME/ROW.",
     ),
 ]
 B = Annotated[str | None, typer.Argument(metavar="B", help="Another one.")]

@@ -4,13 +4,14 @@ has it, with its seeds and what is stored of it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from motley.core.errors import ConfigError, UserError
+from motley.core.extensions import required_extension
 from motley.core.files import is_folder, no_file
 from motley.experiments.config import Experiment
 from motley.experiments.run import as_experiment
@@ -32,6 +33,8 @@ __all__ = [
 ]
 
 Given = Experiment | str | Path | Mapping[str, Any]
+RECIPE = "recipe:"
+"""What the name of a recipe's row begins with."""
 _RECORDED = ("numerics", "versions", "data", "parameters", "work", "task")
 """What ``run.json`` says of a run beside its keys."""
 
@@ -63,6 +66,7 @@ class Side:
     seeds: of its file's grid, or of the stored runs.
     stored: seed -> finished run that was given.
     reading: how its figure is read.
+    of_seed: seed -> experiment, where more than the key ``seed`` goes with it; None elsewhere.
     """
 
     label: str
@@ -70,11 +74,18 @@ class Side:
     seeds: tuple[int, ...]
     stored: Mapping[int, Run] = field(default_factory=dict)
     reading: Reading = field(default_factory=lambda: Reading(""))
+    of_seed: Callable[[int], Experiment] | None = None
 
     @cached_property
     def document(self) -> dict[str, Any]:
         """The resolved experiment, with a table ``reading``."""
         return {**self.experiment.resolved(), READING: asdict(self.reading)}
+
+    def with_seed(self, seed: int) -> Side:
+        """Return the side whose experiment is that of a seed."""
+        if self.of_seed is None:
+            return replace(self, experiment=self.experiment.replace({"seed": seed}))
+        return replace(self, experiment=self.of_seed(seed))
 
 
 def made_here(folder: Path) -> bool:
@@ -92,7 +103,7 @@ def why_run_again(a: Side, b: Side) -> str | None:
             if versions:
                 words = ", ".join(f"{row.key} {row.a}, here {row.b}" for row in versions[:3])
                 return f"{label} was run under other versions ({words})"
-            if run.meta.get("run_id") != side.experiment.replace({"seed": seed}).run_id():
+            if run.meta.get("run_id") != side.with_seed(seed).experiment.run_id():
                 return f"{label} was run on other files or code than there are now"
     runs = [run for side in (a, b) for run in side.stored.values()]
     if len({repr(run.meta.get("numerics")) for run in runs}) > 1:
@@ -100,15 +111,18 @@ def why_run_again(a: Side, b: Side) -> str | None:
     return None
 
 
-def side_of(given: Given, overrides: Sequence[str] = ()) -> Side:
+def side_of(given: Given, overrides: Sequence[str] = (), data: Path | None = None) -> Side:
     """Return a side from an experiment file, its keys, the folder of a run or of one method's runs,
-    or a run id below ``runs``.
+    a run id below ``runs``, or a recipe's row, ``recipe:NAME/ROW``, which may need its ``data``.
 
     Raises
     ------
     ConfigError: nothing of this kind, several experiments, or one that cannot be run again here.
     StoreError, DataError: no runs in a folder, or damaged ones.
     """
+    if isinstance(given, str) and given.startswith(RECIPE):
+        of_recipe = required_extension("explained", "recipe")
+        return _checked(of_recipe(given.removeprefix(RECIPE), overrides, data))
     folder = _folder_of(given) if isinstance(given, str | Path) else None
     if folder is not None:
         return _of_runs(folder, overrides)

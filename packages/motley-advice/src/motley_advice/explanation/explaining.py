@@ -139,7 +139,7 @@ def explain(
     Parameters
     ----------
     a, b: an Experiment, its keys, the path of its file, the folder of a run or of one method's
-    runs, or a run id below ``runs``.
+    runs, a run id below ``runs``, or a recipe's row, ``"recipe:NAME/ROW"``.
     changes: instead of b, candidate changes of a, like ``"weights=uniform"``.
     printed: a number that somebody printed, against which B is held, in the metric's own unit.
     metric: the headline by default.

@@ -83,7 +83,10 @@ class ExplanationPlan:
 
     def experiment(self, combination: Combination, seed: int) -> Experiment:
         """Return the experiment of a combination with a seed."""
-        return self._made[combination].replace({"seed": seed})
+        if self.a.of_seed is self.b.of_seed is None:
+            return self._made[combination].replace({"seed": seed})
+        a, b = (side.with_seed(seed) for side in (self.a, self.b))
+        return _experiment(a, b, self.causes, combination)
 
     def reading(self, combination: Combination) -> Reading:
         """Return how the figure of a combination is read off its run."""
@@ -112,7 +115,10 @@ class ExplanationPlan:
     def identity(self) -> str:
         """Twelve hex digits that name both experiments, whatever the seeds and the budget."""
         return digest_of(
-            [side.experiment.replace({"seed": 0}).result_id() for side in (self.a, self.b)]
+            [
+                side.with_seed(side.seeds[0]).experiment.replace({"seed": 0}).result_id()
+                for side in (self.a, self.b)
+            ]
         )
 
     def name(self, combination: Combination) -> str:
@@ -198,8 +204,10 @@ def plan_of(
     ConfigError: A and B do not differ in anything that can change the figure, an option that makes
     no sense, a side that cannot run, or a budget that is too small.
     """
-    side_a = side_of(a, overrides)
-    side_b = _other_side(side_a, b, changes, overrides)
+    side_a = side_of(a, overrides, data)
+    side_b = _other_side(side_a, b, changes, overrides, data)
+    planned_seeds = _seeds(side_a, side_b, seeds)
+    side_a, side_b = (side.with_seed(planned_seeds[0]) for side in (side_a, side_b))
     tasks = [
         with_metrics(side.experiment, task_of(side.experiment, data=data))
         for side in (side_a, side_b)
@@ -236,14 +244,20 @@ def plan_of(
         causes=causes,
         harmless=harmless,
         recorded=recorded,
-        seeds=_seeds(side_a, side_b, seeds),
+        seeds=planned_seeds,
         combinations=planned_combinations(len(causes)),
         printed=printed,
     )
     return _within(plan, RUNS if runs is None else runs)
 
 
-def _other_side(a: Side, b: Given | None, changes: Sequence[str], overrides: Sequence[str]) -> Side:
+def _other_side(
+    a: Side,
+    b: Given | None,
+    changes: Sequence[str],
+    overrides: Sequence[str],
+    data: Path | None,
+) -> Side:
     """Return B: what is given, or A with candidate changes."""
     if (b is None) == (not changes):
         raise ConfigError(
@@ -251,14 +265,20 @@ def _other_side(a: Side, b: Given | None, changes: Sequence[str], overrides: Seq
             "or motley explain A --change weights=uniform"
         )
     if b is not None:
-        return side_of(b, overrides)
+        return side_of(b, overrides, data)
     pairs = [document.parse_setting(change, "--change") for change in changes]
     values = {key: document.parse_value(text) for key, text in pairs}
     for key, value in values.items():
         if a.experiment.replace({key: value}).result_id() == a.experiment.result_id():
             raise ConfigError(f"{key} = {value} is what {a.label} has already", "--change")
     words = ", ".join(f"{key} = {value}" for key, value in values.items())
-    return Side(f"A with {words}", a.experiment.replace(values), a.seeds)
+    made = a.of_seed
+    return Side(
+        label=f"A with {words}",
+        experiment=a.experiment.replace(values),
+        seeds=a.seeds,
+        of_seed=None if made is None else lambda seed: made(seed).replace(values),
+    )
 
 
 def _metric(metric: str | None, tasks: Sequence[Task]) -> str:

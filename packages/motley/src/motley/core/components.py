@@ -26,7 +26,16 @@ from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.extensions import extensions, required_extension
 from motley.core.own_code import in_one_line, place_in_own_code
 
-__all__ = ["Catalogue", "Option", "check_option", "class_named", "declares", "imports", "overrides"]
+__all__ = [
+    "Catalogue",
+    "Option",
+    "check_option",
+    "class_named",
+    "declares",
+    "imports",
+    "imports_allowed",
+    "overrides",
+]
 
 _IMPORTS: ContextVar[bool] = ContextVar("imports", default=False)
 
@@ -40,6 +49,11 @@ def imports(allowed: bool) -> Iterator[None]:
         yield
     finally:
         _IMPORTS.reset(token)
+
+
+def imports_allowed() -> bool:
+    """Return whether code may be named, ``"module:Class"``: whether :func:`imports` allows it."""
+    return _IMPORTS.get()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +161,7 @@ class Catalogue:
     def _import(self, name: str, where: str) -> type:
         """Return the class ``"module:Class"`` of an experiment, and remember that it was
         allowed."""
-        if not _IMPORTS.get():
+        if not imports_allowed():
             raise ConfigError(
                 f"got {name!r}, which imports a module and so runs its code; if you trust it, say "
                 "so: --allow-import at the command line, allow_import=True in Python",

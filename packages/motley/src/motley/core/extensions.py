@@ -4,8 +4,9 @@ Motley imports none of them: the command asks here what is installed beside it. 
 a command to the group ``motley.command``, a public function of ``motley`` to ``motley.function``, a
 kind of ``motley list`` to ``motley.listing``, what reads a table of the experiment file and does
 what it asks for to ``motley.table``, a section of the report to ``motley.report``, advice
-for ``motley inspect`` to ``motley.advice``, a module that runs experiments elsewhere to
-``motley.runner``, and components to the group of their kind.
+for ``motley inspect`` to ``motley.advice``, what makes a side of ``motley explain`` to
+``motley.explained``, a module that runs experiments elsewhere to ``motley.runner``, and components
+to the group of their kind.
 """
 
 from __future__ import annotations

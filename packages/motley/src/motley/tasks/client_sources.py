@@ -179,7 +179,7 @@ def _by_name(test: Any, clients: Any) -> Any:
 def _other_number(tests: int, clients: int) -> DataError:
     return DataError(
         f"got {tests} test parts and {clients} clients; expected a pair (x, y) per client, in the "
-        "same order"
+        "same order, or one data set for the common model: test=TensorDataset(x, y), of torch"
     )
 
 

@@ -56,6 +56,7 @@ FEATURE_SHIFT = Catalogue(
     "feature_shift",
     {
         "domains": "motley.world.shift.feature_shift:Domains",
+        "niid_bench": "motley.world.shift.feature_shift:NiidBenchNoise",
         "noise": "motley.world.shift.feature_shift:PixelNoise",
         "none": "motley.world.shift.feature_shift:NoFeatureShift",
         "transform": "motley.world.shift.feature_shift:ImageTransforms",

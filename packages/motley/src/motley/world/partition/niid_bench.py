@@ -28,7 +28,7 @@ is refused. Both redraw without limit; here 1,000 times.
 
 Sizes of both codes' ``dirichlet`` and the baseline's classes under ``label_count`` were compared
 with what these codes make; the other kinds follow their rules, and nothing printed was found to
-compare them with. NIID-Bench's noise by client is no partition.
+compare them with. NIID-Bench's noise by client is no partition: ``feature_shift = "niid_bench"``.
 
 numpy promises the legacy stream for good, and that of ``default_rng`` only within a version; the
 sizes that tests keep are of numpy 2.4.

@@ -1,9 +1,10 @@
 """Feature shift: features are transformed differently at every client; labels stay.
 
 A shift is drawn once per client and changes its training, validation and own test samples alike,
-before pixels are standardised; a common test set stays as it is. Three kinds:
+before pixels are standardised; a common test set stays as it is. Four kinds:
 
-* noise (NIID-Bench): client i of K has Gaussian noise of standard deviation ``sigma i / (K - 1)``;
+* noise: client i of K has Gaussian noise of standard deviation ``sigma i / (K - 1)``;
+* niid_bench: the same, which is NIID-Bench's code, or as its paper has it;
 * transform (INTERPRETATION): every client has its own rotation, blur, contrast and brightness,
   drawn once;
 * domains: every client has one of a few named appearances, as FedBN's clients have one of several
@@ -13,6 +14,7 @@ before pixels are standardised; a common test set stays as it is. Three kinds:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,7 +27,15 @@ from motley.world.draws import check_positive
 from motley.world.interfaces import Appearance, FeatureShift
 from motley.world.shift.appearance import transformed
 
-__all__ = ["DOMAINS", "Domains", "ImageTransforms", "NoFeatureShift", "PixelNoise", "shifted"]
+__all__ = [
+    "DOMAINS",
+    "Domains",
+    "ImageTransforms",
+    "NiidBenchNoise",
+    "NoFeatureShift",
+    "PixelNoise",
+    "shifted",
+]
 
 DOMAINS: dict[str, dict[str, float]] = {
     "plain": {},
@@ -75,6 +85,52 @@ class PixelNoise(FeatureShift):
     def appearance(self, key: Key, ids: Ids, population: int) -> Appearance:
         noise = self.sigma * np.asarray(ids, np.float64) / max(population - 1, 1)
         return replace(Appearance.plain(len(ids)), noise=noise)
+
+
+@dataclass(frozen=True)
+class NiidBenchNoise(FeatureShift):
+    """The noise-based feature imbalance of NIID-Bench, with clients i = 0 .. K - 1.
+
+    Li, Diao, Chen, He: *Federated Learning on Non-IID Data Silos: An Experimental Study*, ICDE 2022
+    (arXiv:2102.02079); Xtra-Computing/NIID-Bench ``61b901a``, ``experiments.py`` and ``utils.py``.
+    Its partition is ``niid_bench`` of kind ``iid``.
+
+        code     standard deviation sigma i / (K - 1)
+        paper    variance sigma (i + 1) / K, the parties being P_1 .. P_K
+
+    Deviations: there noise is drawn anew whenever an image is read, here once for each; its common
+    test set is the union of one noisy copy for each client, here it has no noise (the clients' own
+    test samples have their client's). Its ``noise_type = space``, noise in one square of the image
+    for each client, ends in an index beyond the image from the fourth of ten clients on, and is not
+    here.
+
+    Parameters
+    ----------
+    sigma: its ``noise``, where white is 1.
+    as_published: ``code`` or ``paper``.
+
+    Example
+    -------
+    >>> NiidBenchNoise(0.1).appearance(Key(0), np.array([0, 9]), 10).noise.tolist()
+    [0.0, 0.1]
+    """
+
+    sigma: float = 0.1
+    as_published: Literal["code", "paper"] = "code"
+
+    def __post_init__(self) -> None:
+        check_positive("sigma", self.sigma, "(of the noisiest client)")
+        if self.as_published not in ("code", "paper"):
+            raise ConfigError(
+                f"got as_published = {self.as_published!r}; expected 'code' or 'paper'"
+            )
+
+    @override
+    def appearance(self, key: Key, ids: Ids, population: int) -> Appearance:
+        if self.as_published == "code":
+            return PixelNoise(self.sigma).appearance(key, ids, population)
+        variance = self.sigma * (np.asarray(ids, np.float64) + 1) / population
+        return replace(Appearance.plain(len(ids)), noise=np.sqrt(variance))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,147 @@
+"""Rows of recipes as sides of ``motley explain``."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from motley.core import extensions
+from motley.core.components import imports
+from motley.core.errors import ConfigError
+from motley_advice.explanation.explaining import explain
+from motley_advice.explanation.explanation_plan import plan_of
+from motley_papers.published_table import read
+from motley_papers.referee import referee
+from tests.places import ROOT
+
+TABLE = '''
+title = "A table whose data are of the seed"
+seeds = [3, 4]
+printed = """
+method | accuracy
+FedAvg | .5
+FedSGD | .5
+Rate   | .5
+"""
+task = "theirs_data.py:make"
+options = { seed = "{seed}" }
+[base]
+participation = 1.0
+stop = { rounds = 1 }
+local = { steps = 1, batch_size = 4 }
+[method]
+FedAvg = {}
+FedSGD = { weights = "uniform", "pin.init" = "{seed}" }
+Rate = { "task.slope" = 2.0 }
+[columns]
+accuracy = "final"
+'''
+MADE = """
+import numpy as np
+from torch import nn
+from motley.tasks.own import from_clients, own_task
+
+def make(folder, *, seed, slope=1.0):
+    x = np.full((8, 1), slope * seed, np.float32)
+    federation = from_clients([(x, np.arange(8) % 2)] * 2, test_fraction=0.5)
+    return own_task(federation, lambda: nn.Linear(1, 2), name=f"own {seed}")
+"""
+
+
+@pytest.fixture(autouse=True)
+def declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry points that the distribution declares, whatever is installed."""
+    project = tomllib.loads((ROOT / "packages/motley-papers/pyproject.toml").read_text())
+    points = metadata.EntryPoints(
+        metadata.EntryPoint(name, value, group)
+        for group, named in project["project"]["entry-points"].items()
+        for name, value in named.items()
+    )
+    monkeypatch.setattr(extensions, "_entry_points", lambda: points)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "theirs.toml").write_text(TABLE)
+    (tmp_path / "theirs_data.py").write_text(MADE)
+    return tmp_path
+
+
+def test_released_and_repaired_rule_differ_in_four_causes() -> None:
+    cells = ("as released", "repaired one by one")
+    planned = plan_of(*(f"recipe:fedbench_scaffold@smoke/{cell}" for cell in cells))
+    assert [cause.name for cause in planned.causes] == [
+        "clipping",
+        *(f"algorithm.{option}" for option in ("reads", "sign", "sends")),
+    ]
+    assert planned.number_of_runs == 16
+    one = planned.experiment(frozenset({0, 2}), 7)
+    assert (one.local.clip, one.seed) == (None, 7)
+    assert one.resolved()["algorithm"] == {
+        "name": "motley_papers.rules.fedbench:FedbenchScaffold",
+        "reads": False,
+        "sign": -1,
+        "sends": "displacement",
+    }
+    with_exhibit = plan_of("recipe:fedbench_scaffold@smoke/scaffold/fedavg", changes=["cohort=5"])
+    assert with_exhibit.a.experiment.stop.rounds == 2
+
+
+def test_every_seed_has_the_data_of_its_own(here: Path) -> None:
+    with imports(True):
+        planned = plan_of("recipe:theirs.toml/FedAvg", "recipe:theirs.toml/FedSGD")
+    assert planned.seeds == (3, 4)
+    assert [cause.name for cause in planned.causes] == ["pin.init", "weights"]
+    for combination in planned.combinations:
+        for seed in planned.seeds:
+            experiment = planned.experiment(combination, seed)
+            assert experiment.own_task.name == f"own {seed}"
+            assert experiment.own_task.federation.x.max().item() == seed
+            assert experiment.pin.get("init") == (seed if 0 in combination else None)
+    with imports(True):
+        other = plan_of("recipe:theirs.toml/FedAvg", "recipe:theirs.toml/Rate", seeds=[4])
+        changed = plan_of("recipe:theirs.toml/FedAvg", changes=["weights=uniform"])
+    assert [cause.name for cause in other.causes] == ["task"]
+    assert other.b.experiment.own_task.federation.x.max().item() == 8.0
+    assert changed.experiment(frozenset({0}), 4).own_task.name == "own 4"
+
+
+def test_runs_of_the_recipe_are_there_already(here: Path) -> None:
+    with imports(True):
+        refereed = referee(read("theirs.toml"), methods=["FedAvg", "FedSGD"], allow_import=True)
+    lines: list[str] = []
+    explanation = explain(
+        "recipe:theirs.toml/FedAvg",
+        "recipe:theirs.toml/FedSGD",
+        allow_import=True,
+        say=lines.append,
+    )
+    assert "4 of 8 runs are there already" in lines
+    a, b = explanation.plan.ends
+    for row, combination in (("FedAvg", a), ("FedSGD", b)):
+        for run in explanation.runs[combination]:
+            assert run.directory == refereed.runs[row][run.seed].directory
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("flamby_hart/FedAvg", r"there is no recipe 'flamby_hart' \(did you mean 'flamby_heart'"),
+        ("theirs.toml/FedAvgg", r"the row 'FedAvgg', which theirs.toml has not \(did you mean 'Fe"),
+        ("theirs.toml", "got no row of theirs.toml; expected recipe:theirs.toml/ROW, one of: FedA"),
+        ("theirs.toml/FedAvg", "which runs code of the table's author.*--allow-import"),
+        ("theirs.toml@paper/FedAvg", "got @paper, and theirs.toml is one published table, which"),
+        ("fedbench_scaffold@big/fedavg", "scale: got 'big'; expected one of: smoke, small, paper"),
+        (
+            "niid_bench",
+            "no row of niid_bench; .* one of: dirichlet 0.5/fedavg; dirichlet 0.5/scaff",
+        ),
+    ],
+)
+def test_rows_that_there_are_not(text: str, message: str, here: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan_of(f"recipe:{text}", changes=["cohort=3"])
