@@ -115,7 +115,7 @@ NO_BOUND = {
     "rhfl": {**CLASSES, "public": 0.1},
 }
 """The algorithms that are refused, with what they need to be reached at all."""
-OF_CLASSES = ("fedbabu", "fedlc", "fedper", "fedrep", "fedrod", "flash_robust")
+OF_CLASSES = ("fedbabu", "fedlc", "fedper", "fedrep", "fedrod", "flash_robust", "fml")
 OF_ADAPTERS = ("fedsa_lora", "ffa_lora")
 SPARSE = ("randomk", "tensor_drop", "topk")
 ADMITTED += [

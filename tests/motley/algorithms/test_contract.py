@@ -46,6 +46,7 @@ from motley.algorithms.fjord import FjORD
 from motley.algorithms.flash_robust import RobustTraining
 from motley.algorithms.flexlora import FlexLoRA
 from motley.algorithms.flora import FLoRA
+from motley.algorithms.fml import FML
 from motley.algorithms.heterofl import HeteroFL
 from motley.algorithms.hetlora import HetLoRA
 from motley.algorithms.ifca import IFCA
@@ -128,6 +129,8 @@ ROWS = [
     (LocalOnly(), None, None),
     (FedGH(), None, None),
     (FedGH(lr=0.5, epochs=2, batch_size=3), None, MOMENTUM),
+    (FML(), None, MOMENTUM),
+    (FML(alpha=1.0, beta=0.2), "examples", None),
     (FedMD(samples=40, batch_size=16), None, None),
     (FedMD(samples=40, batch_size=16, epochs=2), None, MOMENTUM),
     (FedProto(), None, None),

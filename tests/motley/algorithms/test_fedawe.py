@@ -33,6 +33,57 @@ def test_models_that_clients_go_on_from():
     assert found == pytest.approx([0.1, 0.6, 0.28, 0.352, 0.8684, 1.08156], rel=1e-12)
 
 
+def test_the_mean_of_all_clients_models_is_examined():
+    """Client 1 has the initial 0 until round 2, .6 from then, client 0 .1 until round 3."""
+    simulation = fedawe(TURNS)
+    server = simulation.config.setting.algorithm.server
+    examined = []
+    while not simulation.done:
+        simulation.step()
+        examined.append(server.examined(simulation.state.server).model.x.item())
+    assert examined == pytest.approx([0.05, 0.35, 0.44, 0.476, 0.8684, 0.97498], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ({"clip": 0.1}, [0.1, 0.1, 0.2, 0.28, 0.29]),
+        ({"clip": 0.1, "server_lr": 0.5}, [0.05, 0.05, 0.1, 0.145, 0.1475]),
+    ],
+)
+def test_a_clip_bounds_the_mean_of_the_multiplied_updates(options, path):
+    """With 0.1: client 1 brings .6 of 0, scaled to .1; client 0 from .1 .18, scaled; then .08 from
+    .2; in round 5 from .28 and .1, mean .19, .072 and .87, whose mean is scaled. The rate of 0.5
+    is applied to what is scaled: in round 5 from .145 and .05 by .05."""
+    found = path_of(fedawe(TURNS[:5], algorithm={"name": "fedawe", **options}))
+    assert found == pytest.approx(path, rel=1e-12)
+
+
+def test_it_is_the_algorithm_of_the_paper_written_anew():
+    """Five parabolas, thirty rounds of clients drawn anew, two steps each."""
+    draw = np.random.default_rng(81)
+    turns = [tuple(np.flatnonzero(draw.random(5) < 0.4).tolist()) or (0,) for _ in range(30)]
+    minima = [1.0, 3.0, -2.0, 0.5, 4.0]
+    own = np.zeros(5)
+    last = np.full(5, -1)
+    path = []
+    for t, clients in enumerate(turns):
+        brought = []
+        for k in clients:
+            x = own[k]
+            for _ in range(2):
+                x = x - 0.1 * (x - minima[k])
+            brought.append(own[k] - (t - last[k]) * (own[k] - x))
+        own[list(clients)] = np.mean(brought)
+        last[list(clients)] = t
+        path.append(own.mean())
+    simulation = fedawe(turns, minima=minima, taus=(2,) * 5, cohort=5)
+    server = simulation.config.setting.algorithm.server
+    for expected in path:
+        simulation.step()
+        assert server.examined(simulation.state.server).model.x.item() == pytest.approx(expected)
+
+
 def test_the_server_rate_is_that_of_the_updates_alone():
     """Half of it: .05; client 1 .3 from 0; client 0 from .05, .095: .145; .18775; client 0
     .2283625, client 1 from .3, .27 by 1.5, .705: .46668125."""
@@ -100,6 +151,11 @@ def test_a_run_goes_on_from_a_checkpoint():
         ({"server": "adam"}, "which the server rule ServerAdam does not send them; leave server"),
         ({"weights": "selector"}, 'got weights = "selector", use "uniform" or "examples"'),
         ({"algorithm": {"name": "fedawe", "server_lr": -1}}, "got lr = -1.0; expected a positive"),
+        ({"algorithm": {"name": "fedawe", "clip": 0.0}}, "got clip = 0.0; expected a positive"),
+        (
+            {"algorithm": {"name": "fedawe", "clip": 1.0}, "weights": "examples"},
+            'a plain mean of updates, got weights = "examples"',
+        ),
     ],
 )
 def test_what_does_not_go_together_is_refused(keys, message):

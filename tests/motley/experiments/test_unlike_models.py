@@ -46,6 +46,7 @@ METHODS = [
     {"name": "feddf", "steps": 4, "every": 2, "batch_size": 16},
     "fedproto",
     "fedgh",
+    "fml",
     "lg_fedavg",
 ]
 

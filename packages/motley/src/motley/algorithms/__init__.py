@@ -53,6 +53,7 @@ CATALOGUE = Catalogue(
         "flash_robust": "motley.algorithms.flash_robust:RobustTraining",
         "flexlora": "motley.algorithms.flexlora:FlexLoRA",
         "flora": "motley.algorithms.flora:FLoRA",
+        "fml": "motley.algorithms.fml:FML",
         "heterofl": "motley.algorithms.heterofl:HeteroFL",
         "hetlora": "motley.algorithms.hetlora:HetLoRA",
         "ifca": "motley.algorithms.ifca:IFCA",

@@ -254,13 +254,16 @@ class LocalRule(_MethodPart):
     single uploads needs ``delta`` alone. ``shared``: whether there is one model for all clients;
     False: each client uses its own. ``unlike``: whether clients may hold models of different
     architectures; each then has a rule bound to the layout of its own, and all uploads have the
-    same shapes. What a rule does beside is an object that it has or has not:
-    :attr:`personal`, :attr:`slicing`, :attr:`prototypes`, :attr:`choice`.
+    same shapes. ``trains_common``: whether clients train, beside a model of their own, one that all
+    have in common, which the server holds and sends: of several architectures the last. What a rule
+    does beside is an object that it has or has not: :attr:`personal`, :attr:`slicing`,
+    :attr:`prototypes`, :attr:`choice`.
     """
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
     shared: ClassVar[bool] = True
     unlike: ClassVar[bool] = False
+    trains_common: ClassVar[bool] = False
 
     @property
     def step_cost(self) -> float:

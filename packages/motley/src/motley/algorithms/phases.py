@@ -17,7 +17,7 @@ from torch import Tensor
 
 from motley.tasks.task import ModelState
 
-__all__ = ["RECEIVED", "GradientAt", "GradientCorrection", "Phase", "Tuning"]
+__all__ = ["RECEIVED", "GradientAt", "GradientCorrection", "JointLoss", "Phase", "Tuning"]
 
 RECEIVED = ""
 """The name of the received model among those that phases move."""
@@ -63,6 +63,21 @@ class Direction(Protocol):
         """
 
 
+class JointLoss(Protocol):
+    """The loss of a model that is trained beside others, of what these make of the same batch."""
+
+    def __call__(self, losses: Tensor, outputs: Tensor, others: Mapping[str, Tensor]) -> Tensor:
+        """Return the per-sample loss ``[B]``.
+
+        Parameters
+        ----------
+        losses: of the experiment's own loss ``[B]``.
+        outputs: of the model that the phase moves ``[B, C]``.
+        others: the outputs ``[B, C]`` of the models of the other phases under way, by name, before
+        the step and without gradient.
+        """
+
+
 @dataclass(frozen=True)
 class Phase:
     """One stage of a client's local work.
@@ -83,6 +98,10 @@ class Phase:
     batches: batches of a step.
     beside: whether the phase takes its steps together with those of the phase before it, on the
     same batches.
+    joint: the loss of a model that learns from the outputs of the others under way; all phases that
+    take their steps together have one, or none has.
+    common: whether the model that moves has the architecture that clients train in common
+    (:attr:`motley.algorithms.parts.LocalRule.trains_common`), in place of their own.
 
     Example
     -------
@@ -100,6 +119,8 @@ class Phase:
     values: Mapping[str, Tensor] = field(default_factory=dict)
     batches: int = 1
     beside: bool = False
+    joint: JointLoss | None = None
+    common: bool = False
 
 
 @dataclass(frozen=True)

@@ -281,22 +281,26 @@ class Client:
                             trained.model.module, phase_key(self.setting, "dropout", job, group[0])
                         )
                     trained.model.module.train()
-                    stack.enter_context(trained.begin(phase, ctx.x))
+                    anchor = trained.model.w.clone() if phase.common else ctx.x
+                    stack.enter_context(trained.begin(phase, anchor))
                 for step, batches in enumerate(self._batches(job, group[0], extras)):
                     weights = {phase.model: trained.model.w for phase, trained in moved}
-                    step_losses = [
-                        self._gradient(trained, batches[0], step)
-                        if phase.direction is None
-                        else self._directed(
-                            direction=phase.direction,
-                            trained=trained,
-                            batches=batches,
-                            weights=weights,
-                            values=values,
-                            step=step,
-                        )
-                        for phase, trained in moved
-                    ]
+                    if group[0].joint is None:
+                        step_losses = [
+                            self._gradient(trained, batches[0], step)
+                            if phase.direction is None
+                            else self._directed(
+                                direction=phase.direction,
+                                trained=trained,
+                                batches=batches,
+                                weights=weights,
+                                values=values,
+                                step=step,
+                            )
+                            for phase, trained in moved
+                        ]
+                    else:
+                        step_losses = self._joint_step(moved, batches[0])
                     for (phase, trained), loss in zip(moved, step_losses, strict=True):
                         if phase.model == RECEIVED:
                             losses.append(loss)
@@ -306,6 +310,30 @@ class Client:
                             )
                         trained.step(job.lr, phase.correction.proximal, step)
         return TrainStats.of(losses, norms)
+
+    def _joint_step(
+        self, moved: Sequence[tuple[Phase, TrainedModule]], batch: Batch
+    ) -> list[Tensor]:
+        """Return the per-sample losses of each model of a step, detached, where models learn from
+        each other's outputs; the modules' blocks hold the gradients."""
+        loss = self.setting.algorithm.loss
+        losses = []
+        with ExitStack() as stack:
+            for _, trained in moved:
+                stack.enter_context(trained.one_sample(batch))
+            outputs = {phase.model: trained.outputs(batch.inputs) for phase, trained in moved}
+        for phase, trained in moved:
+            own = outputs[phase.model]
+            others = {
+                name: value.detach() for name, value in outputs.items() if name != phase.model
+            }
+            own_losses = loss.loss(own, batch.targets, batch.extra)
+            if phase.joint is not None:
+                own_losses = phase.joint(own_losses, own, others)
+            losses.append(trained.gradient_of(own_losses))
+            if self.step_hook is not None:
+                self.step_hook(self._current, losses[-1], trained.model.g)
+        return losses
 
     def _directed(
         self,
@@ -341,8 +369,13 @@ class Client:
         elif phase.model in self._own:
             trained = self._own[phase.model]
         else:
-            trained = self._own[phase.model] = TrainedModule(self.setting, self._direct)
-            trained.channels_last = self.received.channels_last
+            setting = self.setting.common if phase.common else self.setting
+            trained = self._own[phase.model] = TrainedModule(setting, self._direct)
+            trained.channels_last = (
+                _supports_channels_last(trained.model.module, self.samples)
+                if phase.common
+                else self.received.channels_last
+            )
         if phase.start is not None:
             trained.model.load(phase.start(values) if callable(phase.start) else phase.start)
         return trained

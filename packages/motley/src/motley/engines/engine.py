@@ -327,6 +327,8 @@ class Setting:
     sliced: whether the model is a slice already, which is not cut again.
     probes_model: whether curvature is that of a probe of the whole model,
     :attr:`motley.transport.compressors.compressor.Compressor.probes_model`.
+    common_kind: the setting of the architecture that clients of another one train beside their own;
+    None: see :attr:`common`.
     """
 
     task: Task
@@ -350,6 +352,7 @@ class Setting:
     ruled_out: Mapping[str, str] = field(default_factory=dict)
     sliced: bool = False
     probes_model: bool = False
+    common_kind: Setting | None = None
 
     def __post_init__(self) -> None:
         if self.precision == "bfloat16" and self.dtype != torch.float32:
@@ -413,10 +416,20 @@ class Setting:
             algorithm.server.local_among(algorithm.local, layouts, number)
             for number in range(len(tasks))
         ]
-        return tuple(
+        kinds = [
             dataclasses.replace(self, task=task, algorithm=algorithm.replace(local=rule))
             for task, rule in zip(tasks, rules, strict=True)
-        )
+        ]
+        if algorithm.local.trains_common:
+            kinds = [dataclasses.replace(kind, common_kind=kinds[-1]) for kind in kinds]
+        return tuple(kinds)
+
+    @property
+    def common(self) -> Setting:
+        """The setting of the architecture that clients train in common
+        (:attr:`LocalRule.trains_common
+        <motley.algorithms.parts.LocalRule.trains_common>`): of several the last."""
+        return self.common_kind or self.kinds[-1]
 
     def kind_of(self, client: int) -> int:
         """Return the number of a client's architecture."""
@@ -435,8 +448,10 @@ class Setting:
     def first_held(self, model: ModelState) -> ModelState:
         """Return what the server holds at first; ``model``: the initial one, of several
         architectures the first."""
-        others = [kind.initial() for kind in self.kinds[1:]] if self.algorithm.local.groups else []
-        return self.algorithm.local.first_held([model, *others])
+        local = self.algorithm.local
+        needed = local.groups or local.trains_common
+        others = [kind.initial() for kind in self.kinds[1:]] if needed else []
+        return local.first_held([model, *others])
 
     def network(self) -> NetworkFunction:
         """Return the task's network as a function of a state, or those of all architectures."""
@@ -459,9 +474,8 @@ class Setting:
     def first_zeros(self) -> ModelState:
         """Return what the server holds at first, of models of zeros."""
         local = self.algorithm.local
-        return local.first_held(
-            [self._zeros(layout) for layout in local.groups or (self.task.layout,)]
-        )
+        own = (self.common if local.trains_common else self).task.layout
+        return local.first_held([self._zeros(layout) for layout in local.groups or (own,)])
 
     def _zeros(self, layout: Layout) -> ModelState:
         vectors = (layout.entries, layout.buffers, layout.counters)
@@ -472,7 +486,10 @@ class Setting:
     def step_passes(self) -> float:
         """The passes forward and backward over a batch that a local step takes."""
         algorithm = self.algorithm
-        return algorithm.local.step_cost + FORWARD * algorithm.loss.passes
+        passes = algorithm.local.step_cost + FORWARD * algorithm.loss.passes
+        if not algorithm.local.trains_common:
+            return passes
+        return passes + self.common.forward_operations() / self.forward_operations()
 
     def work_share(self, width: float) -> float:
         """Return the operations of a local step on a slice of this width, as a share of those on
@@ -499,7 +516,16 @@ class Setting:
 
     def memory(self, width: float = 1.0, batch_size: int | None = None) -> TrainingMemory:
         """Return the memory of a local step on a slice of this width, on a batch of so many
-        samples, the run's by default; see :mod:`motley.engines.memory`."""
+        samples, the run's by default, that of a model trained in common included; see
+        :mod:`motley.engines.memory`."""
+        own = self._memory_alone(width, batch_size)
+        if not self.algorithm.local.trains_common:
+            return own
+        common = self.common._memory_alone(1.0, batch_size)
+        return TrainingMemory(*map(sum, zip(own, common, strict=True)))
+
+    def _memory_alone(self, width: float, batch_size: int | None) -> TrainingMemory:
+        """Return the memory of a local step of the one model."""
         task = self.task
         data = task.federation
         size = batch_size or self.work.batch_size

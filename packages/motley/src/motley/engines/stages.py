@@ -50,7 +50,7 @@ def refuses_phases(rule: LocalRule, phases: Sequence[Phase]) -> str | None:
     if any(phase.direction is not None for phase in phases):
         reason = "takes steps in directions of its own"
     elif any(
-        phase.beside or phase.batches > 1 or phase.values or callable(phase.start)
+        phase.beside or phase.joint or phase.batches > 1 or phase.values or callable(phase.start)
         for phase in phases
     ):
         reason = "has phases that depend on one another"

@@ -189,19 +189,36 @@ class TrainedModule:
 
     def gradient(self, batch: Batch, frozen: FrozenModels | None) -> Tensor:
         """Return the per-sample losses, detached; the blocks hold the gradient of their mean."""
+        with self.one_sample(batch) if self.norms else nullcontext():
+            if self.setting.work.micro_batch is None:
+                return self.gradient_of(self.losses(batch, frozen))
+            loss, gradients = self._gradients(batch, frozen)
+        self.hold(gradients)
+        return loss
+
+    def gradient_of(self, losses: Tensor) -> Tensor:
+        """Return these per-sample losses of a forward pass, detached; the blocks hold the gradient
+        of their mean."""
         in_one_vector = (
             len(self._chosen) == len(self.parameters)
             and not self.direct
             and not self.setting.skips_unused
         )
-        with self.one_sample(batch) if self.norms else nullcontext():
-            if in_one_vector and self.setting.work.micro_batch is None:
-                loss = self.losses(batch, frozen)
-                self.model.gradient(loss.mean())
-                return loss.detach()
-            loss, gradients = self._gradients(batch, frozen)
-        self.hold(gradients)
-        return loss
+        if in_one_vector:
+            self.model.gradient(losses.mean())
+        else:
+            self.hold(self._slopes(losses.mean()))
+        return losses.detach()
+
+    def _slopes(self, loss: Tensor) -> Sequence[Tensor | None]:
+        """Return the gradients of a loss by the parameters that move; None for a parameter without
+        one, where :attr:`Setting.skips_unused`, else zeros."""
+        return torch.autograd.grad(
+            loss,
+            self._chosen,
+            allow_unused=True,
+            materialize_grads=not self.setting.skips_unused,
+        )
 
     def _gradients(
         self, batch: Batch, frozen: FrozenModels | None
@@ -213,16 +230,12 @@ class TrainedModule:
         if most is not None and most < len(batch.inputs):
             return self._gradients_in_parts(batch, frozen, most)
         loss = self.losses(batch, frozen)
-        skips = self.setting.skips_unused
-        return loss.detach(), torch.autograd.grad(
-            loss.mean(), self._chosen, allow_unused=True, materialize_grads=not skips
-        )
+        return loss.detach(), self._slopes(loss.mean())
 
     def _gradients_in_parts(
         self, batch: Batch, frozen: FrozenModels | None, most: int
     ) -> tuple[Tensor, Sequence[Tensor | None]]:
         """Return the same as :meth:`_gradients`, in parts of at most so many samples."""
-        skips = self.setting.skips_unused
         size = len(batch.inputs)
         losses = []
         total: list[Tensor | None] = [None] * len(self._chosen)
@@ -230,9 +243,7 @@ class TrainedModule:
             rows = slice(first, first + most)
             extra = {name: value[rows] for name, value in batch.extra.items()}
             loss = self.losses(Batch(batch.inputs[rows], batch.targets[rows], extra), frozen)
-            gradients = torch.autograd.grad(
-                loss.sum() / size, self._chosen, allow_unused=True, materialize_grads=not skips
-            )
+            gradients = self._slopes(loss.sum() / size)
             total = [_added(*pair) for pair in zip(total, gradients, strict=True)]
             losses.append(loss.detach())
         return torch.cat(losses), total

@@ -437,6 +437,14 @@ def run_record(
         names = {"clients": {str(k): name for k, name in enumerate(data.client_names)}}
     else:
         names = {}
+    unlike = setting.task.architectures
+    architectures = unlike and {
+        "architectures": {
+            "names": list(unlike.names),
+            "parameters": [layout.size for layout in unlike.layouts],
+            "holders": unlike.numbers.tolist(),
+        }
+    }
     claimed: dict[str, Any] = {}
     if config.privacy is not None:
         claimed["privacy"] = config.privacy.record(simulated=note is None, secret=secret)
@@ -447,6 +455,7 @@ def run_record(
         "client_state_bytes": state_bytes,
         "leaves": leaves,
         **names,
+        **(architectures or {}),
         **claimed,
     }
 

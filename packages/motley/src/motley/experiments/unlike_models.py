@@ -228,16 +228,17 @@ def check_unlike(experiment: Experiment, setting: Setting, selector: Selector[An
         )
     if setting.task.heads:
         raise ConfigError("heads are rows of one model that all clients hold", "task.heads")
-    _check_measured(experiment, selector, bool(algorithm.local.groups))
+    of_all = bool(algorithm.local.groups) or algorithm.local.trains_common
+    _check_measured(experiment, selector, of_all)
     _check_uploads(setting, name)
 
 
-def _check_measured(experiment: Experiment, selector: Selector[Any], groups: bool) -> None:
-    """Refuse a selector that compares vectors of models; ``groups``: whether clients of several
-    architectures send updates of whole models, which are such vectors, too."""
+def _check_measured(experiment: Experiment, selector: Selector[Any], whole: bool) -> None:
+    """Refuse a selector that compares vectors of models; ``whole``: whether clients send updates of
+    whole models, which are such vectors, too."""
     needs = selector.rule.needs()
     vectors = {"gradient", "gradient_sketch", "output_bias", "last_layer"}
-    vectors |= SERVER_SIGNALS if groups else set()
+    vectors |= SERVER_SIGNALS if whole else set()
     vectors &= {*needs.enrolled, *needs.probed, *needs.reported}
     if vectors:
         raise ConfigError(
@@ -255,7 +256,8 @@ def _check_uploads(setting: Setting, name: str) -> None:
     for kind in setting.kinds:
         rule = kind.algorithm.local
         model = kind.initial()
-        held = setting.first_held(setting.initial()) if rule.groups else rule.sent(model)
+        of_all = rule.groups or rule.trains_common
+        held = setting.first_held(setting.initial()) if of_all else rule.sent(model)
         server = kind.algorithm.server.init(held, len(setting.task.federation))
         parts: dict[str, Any] = dict(shapes_of(empty_upload(rule, server, model, kind.task.layout)))
         if isinstance(rule, PersonalLayers):

@@ -26,6 +26,7 @@ __all__ = [
     "fairness",
     "gains",
     "has_clients",
+    "of_clients",
     "over_samples",
 ]
 
@@ -48,20 +49,20 @@ class Fairness:
 def client_metric(run: Run, metric: str | None = None) -> Floats:
     """Return the metric of every client [n] at the last evaluation after round 0 that has clients,
     in order of id; empty when none has."""
-    return _last_of_clients(run, metric)[1]
+    return of_clients(run, metric)[1]
 
 
 def figure_of_client(run: Run, client: int) -> float:
     """Return the headline of one client on its own test samples, at the last evaluation after round
     0; NaN where it has none."""
-    clients, values = _last_of_clients(run, None)
+    clients, values = of_clients(run, None)
     return float(next(iter(values[clients == client]), float("nan")))
 
 
 def client_values(run: Run, scope: str) -> Floats:
     """Return the headline of every client that has one in a scope, at its last evaluation after
     round 0; empty when none has."""
-    return _last_of_clients(run, None, scope)[1]
+    return of_clients(run, None, scope)[1]
 
 
 def over_samples(run: Run, metric: str | None = None) -> float:
@@ -82,7 +83,7 @@ def over_samples(run: Run, metric: str | None = None) -> float:
 
 def has_clients(run: Run, scope: str) -> bool:
     """Return whether a run's last evaluation has rows of clients in a scope."""
-    return bool(len(_last_of_clients(run, None, scope)[0]))
+    return bool(len(of_clients(run, None, scope)[0]))
 
 
 def _last_rows(run: Run, metric: str | None, scope: str) -> tuple[pa.Table, str]:
@@ -94,9 +95,11 @@ def _last_rows(run: Run, metric: str | None, scope: str) -> tuple[pa.Table, str]
     ), column
 
 
-def _last_of_clients(
-    run: Run, metric: str | None, scope: str = "client"
+def of_clients(
+    run: Run, metric: str | None = None, scope: str = "client"
 ) -> tuple[NDArray[np.int64], Floats]:
+    """Return the clients that have a metric (the headline's by default) at the last evaluation of a
+    scope, in order, and its values."""
     rows, column = _last_rows(run, metric, scope)
     values = np.asarray(rows[column].to_numpy(), float)
     clients = np.asarray(rows["client"].to_numpy(), np.int64)
@@ -107,7 +110,7 @@ def _last_of_clients(
 def by_group(run: Run, column: Literal["domain", "cluster"]) -> dict[int, float]:
     """Return the mean of clients' own metric at the last evaluation, per group of the table
     ``federation``; empty without groups."""
-    clients, values = _last_of_clients(run, None)
+    clients, values = of_clients(run, None)
     kinds = np.nan_to_num(np.asarray(run.column("federation", column), float)).astype(np.int64)
     ids = np.asarray(run.column("federation", "client"), np.int64)
     order = np.argsort(ids, kind="stable")
@@ -188,10 +191,8 @@ def client_gains(
     have too few test samples.
 
     Parameters and errors as in :func:`gains`."""
-    clients, own = _last_of_clients(run, metric)
-    rival_clients, theirs = _last_of_clients(
-        rival or run, metric, "client" if rival else "shared_client"
-    )
+    clients, own = of_clients(run, metric)
+    rival_clients, theirs = of_clients(rival or run, metric, "client" if rival else "shared_client")
     if not len(clients) or not np.array_equal(clients, rival_clients):
         compared = "its own shared model" if rival is None else "the other run"
         raise ConfigError(

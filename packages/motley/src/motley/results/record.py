@@ -121,6 +121,12 @@ class _LeavesRecord(_Part):
     private: str = ""
 
 
+class _ArchitecturesRecord(_Part):
+    names: list[str]
+    parameters: list[int]
+    holders: list[Annotated[int, Field(ge=0)]]
+
+
 class _PrivacyRecord(_Part):
     epsilon: float
     delta: float
@@ -148,6 +154,7 @@ class _Record(_Part):
     privacy: _PrivacyRecord | None = None
     clients: dict[Annotated[str, Field(pattern=r"^[0-9]{1,18}$")], str] | None = None
     leaves: dict[Literal["selector", "algorithm"], _LeavesRecord] = {}
+    architectures: _ArchitecturesRecord | None = None
 
 
 def read_record(path: Path) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from motley.core.strict_json import finite
 from motley.results import measures, plots, selection_plots, tables
 from motley.results.besides import besides_section
 from motley.results.blocks import BulletList, Code, Section, SideBySide, Text, non_empty
+from motley.results.by_architecture import by_architecture
 from motley.results.client_table import by_client
 from motley.results.column_section import columns_of_runs
 from motley.results.deployed import real_clients
@@ -205,6 +206,7 @@ def served(groups: Groups) -> Section:
             SideBySide(non_empty(plots.client_curves(groups))),
             tables.fairness(groups),
             Section("Client by client", non_empty(by_client(groups))),
+            Section("By architecture", non_empty(by_architecture(groups))),
             Section("Who gained", gained),
             new,
             *by_kind,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from motley.core.untrusted import printable
 from motley.results import blocks, tables
 from motley.results.besides import Besides
+from motley.results.by_architecture import by_architecture
 from motley.results.labels import group_runs
 from motley.results.load import Run
 from motley.results.method_rows import target_of
@@ -27,7 +28,8 @@ def terminal_tables(
 ) -> list[Table]:
     """Return the tables that there is something for: ends and costs, differences to the reference,
     all metrics, widths, fairness, gains, new clients, costs to the target (``target``, else the
-    experiment's), what differs beside the method, and what is left of differences without it.
+    experiment's), each architecture, what differs beside the method, and what is left of
+    differences without it.
 
     Parameters
     ----------
@@ -54,6 +56,7 @@ def terminal_tables(
     shown = [terminal_table(table) for table in method_tables if table is not None]
     beside = Besides(groups, [run for run in runs if run.control])
     pages = {
+        "by architecture": by_architecture(groups),
         "besides the method": beside.table(),
         "what is left of the difference": beside.left_table(),
     }

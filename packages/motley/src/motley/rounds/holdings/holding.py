@@ -56,6 +56,8 @@ class Holding:
         self._architecture_share: Floats | None = None
         if setting.task.architectures is not None:
             each = np.array([kind.forward_operations() for kind in setting.kinds], np.float64)
+            if setting.algorithm.local.trains_common:
+                each += each[-1]
             self._architecture_share = each[setting.task.architectures.numbers] / each[0]
 
     def widths(self, ids: Ids, round: int) -> Floats:
