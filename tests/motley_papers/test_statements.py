@@ -4,6 +4,7 @@ theorem or figure a number that its paper does not have."""
 import ast
 import importlib
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -31,6 +32,14 @@ untested = "an example"
 """
 OF_OTHER_PAPERS = {"packages/motley-privacy/src/motley_privacy/distributed_noise.py"}
 """Files that cite theorems of papers without a recipe."""
+SENTENCE = re.compile(r"(?<=[.;:|])(?<!Eq\.)(?<!Eqs\.)(?<!Fig\.)(?<!Prop\.)\s|\n\n")
+"""Where a sentence ends, or a cell of a table."""
+NAMED = {
+    "FLASH": ("flash",),
+    "FedCVR-Bolt": ("fedcvr_bolt",),
+    "HeteRo-Select": ("hetero_select", "hetero_select_v1"),
+}
+"""Words by which pages name a paper; HeteRo-Select is the name of two."""
 
 
 @pytest.mark.parametrize(
@@ -186,18 +195,57 @@ def test_numbers_named_in_docs_and_code_are_in_the_table(name: str) -> None:
     assert not unknown
 
 
+def files_anywhere() -> Iterator[Path]:
+    """Yield the pages at the top and all pages, modules and tables of the packages and docs."""
+    yield from ROOT.glob("*.md")
+    for folder in ("packages", "docs"):
+        for pattern in ("*.py", "*.md", "*.toml"):
+            yield from (ROOT / folder).rglob(pattern)
+
+
 def test_theorems_named_anywhere_are_some_papers() -> None:
     """Of papers that number theorems by chapter, as III.3 and A.5."""
     stated = frozenset[tuple[str, str]]().union(*(read(name).numbers for name in with_statements()))
     unknown = {
         f"{path.relative_to(ROOT).as_posix()}: {kind} {number}"
-        for folder in ("packages", "docs")
-        for pattern in ("*.py", "*.md", "*.toml")
-        for path in (ROOT / folder).rglob(pattern)
+        for path in files_anywhere()
         if path.relative_to(ROOT).as_posix() not in OF_OTHER_PAPERS
         for kind, number in references(text_of(path))
         if kind in ("theorem", "lemma", "proposition", "corollary", "assumption")
         and re.match(r"[A-Z]+\.", number)
         and (kind, number) not in stated
+    }
+    assert not unknown
+
+
+def unknown_beside_names(text: str) -> list[str]:
+    """Return the numbers that sentences give the papers they name and that none of these has."""
+    unknown = []
+    for sentence in SENTENCE.split(text):
+        papers = [name for words, names in NAMED.items() if words in sentence for name in names]
+        if papers:
+            absent = [set(read(name).unknown(sentence)) for name in papers]
+            unknown += sorted(set.intersection(*absent))
+    return unknown
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        ("See Figure 9 of FLASH.", ["figure 9"]),
+        ("FLASH has Figure 3; Eq. 99 is another's.", []),
+        ("HeteRo-Select's Theorem III.3 and Eq. 16 are of two versions.", []),
+        ("Beside FedCVR-Bolt's Eq. 4\nstands its Eq. 99.", ["equation 99"]),
+    ],
+)
+def test_numbers_beside_names_are_found(text: str, unknown: list[str]) -> None:
+    assert unknown_beside_names(text) == unknown
+
+
+def test_numbers_beside_a_papers_name_are_in_its_table() -> None:
+    unknown = {
+        path.relative_to(ROOT).as_posix(): numbers
+        for path in files_anywhere()
+        if (numbers := unknown_beside_names(text_of(path)))
     }
     assert not unknown
