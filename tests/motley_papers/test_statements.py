@@ -195,6 +195,34 @@ def test_numbers_named_in_docs_and_code_are_in_the_table(name: str) -> None:
     assert not unknown
 
 
+def test_numbers_in_the_modules_of_statements_are_in_a_table() -> None:
+    """Of the papers whose statements live in the module, or that it names."""
+    papers: dict[Path, set[str]] = {}
+    for name in with_statements():
+        for entry in read(name).statement:
+            if re.match(r"motley\w*\.", entry.where):
+                papers.setdefault(module_file(entry.where), set()).add(name)
+    unknown = {}
+    for path, names in papers.items():
+        named = {name for words, more in NAMED.items() if words in text_of(path) for name in more}
+        numbers = [set(read(name).unknown(text_of(path))) for name in names | named]
+        if absent := set.intersection(*numbers):
+            unknown[path.relative_to(ROOT).as_posix()] = absent
+    assert papers
+    assert not unknown
+
+
+def module_file(dotted: str) -> Path:
+    """Return the file of the module that a dotted name is, or lies in."""
+    parts = dotted.split(".")
+    places = [
+        folder.joinpath(*parts[:length]).with_suffix(".py")
+        for length in range(len(parts), 0, -1)
+        for folder in (ROOT / "packages").glob("*/src")
+    ]
+    return next(place for place in places if place.is_file())
+
+
 def files_anywhere() -> Iterator[Path]:
     """Yield the pages at the top and all pages, modules and tables of the packages and docs."""
     yield from ROOT.glob("*.md")
