@@ -92,8 +92,8 @@ def trust_in_short() -> str:
             "`make test-hostile`",
         ),
         (
-            f"{len(theirs)} claims of {len(papers)} papers and a chapter, tested with several "
-            f"seeds; {len(ours)} of our own apart",
+            f"{len(theirs)} claims of {len(papers)} papers and a chapter, tested here; "
+            f"{len(ours)} of our own apart",
             f"after correction for their number: {said} ([all of them](docs/verdicts.md))",
             "`motley reproduce`",
         ),

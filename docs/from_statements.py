@@ -2,45 +2,84 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cache
+
 from cells import prose, table
+from from_recipes import all_tested
 
 from motley_papers import recipe
+from motley_papers.recipe_claim import Claim, Protocol
 from motley_papers.statements import STATES, Statement, read_statements, with_statements
+from motley_papers.telling import claims_named
 
 __all__ = ["counted_statements", "paper_statements"]
 
 
 def counted_statements() -> str:
-    """Count each paper's statements by state, and those that a test holds."""
+    """Count each paper's statements by state, and by what holds them: a test, else runs."""
     rows = []
     for name in with_statements():
         paper = read_statements(name)
         counts = [str(paper.counts[state]) for state in STATES]
         tested = sum(bool(entry.tested) for entry in paper.statement)
-        rows.append((f"[`{name}`](#{name})", *counts, str(len(paper.statement)), str(tested)))
-    return table(("paper", *STATES, "in all", "held by a test"), rows)
+        neither = sum(bool(entry.untested) for entry in paper.statement)
+        claimed = len(paper.statement) - tested - neither
+        held = [str(number) for number in (len(paper.statement), tested, claimed, neither)]
+        rows.append((f"[`{name}`](#{name})", *counts, *held))
+    return table(
+        ("paper", *STATES, "in all", "held by a test", "put to runs alone", "neither"), rows
+    )
 
 
 def paper_statements() -> str:
     """List the statements of each paper, in its order."""
     parts = []
     for name in with_statements():
-        entries = [_row(entry) for entry in read_statements(name).statement]
-        head = ("number", "the paper says", "Motley", "where", "tested")
+        entries = [_row(entry, name) for entry in read_statements(name).statement]
+        head = ("number", "the paper says", "Motley", "where", "held by")
         parts += [f"## {prose(recipe.read(name).title)} {{#{name}}}", table(head, entries)]
     return "\n\n".join(parts)
 
 
-def _row(entry: Statement) -> tuple[str, ...]:
+def _row(entry: Statement, recipe_name: str) -> tuple[str, ...]:
     state = f"**{entry.state}**"
-    tested = f"`{entry.tested}`" if entry.tested else f"not tested: {prose(entry.untested)}"
     return (
         entry.number,
         prose(entry.says),
         f"{state}: {prose(entry.note)}" if entry.note else state,
         _place(entry.where),
-        tested,
+        _held(entry, recipe_name),
     )
+
+
+def _held(entry: Statement, recipe_name: str) -> str:
+    """Return the test and the claims of a statement, with the verdicts on these; or why there are
+    none."""
+    if entry.untested:
+        return f"not tested: {prose(entry.untested)}"
+    tests = [f"`{entry.tested}`"] if entry.tested else []
+    claims = [
+        claim for words in entry.claims for claim in claims_named(recipe.read(recipe_name), words)
+    ]
+    return "<br>".join([*tests, *(_verdict(claim, recipe_name) for claim in claims)])
+
+
+def _verdict(claim: Claim, recipe_name: str) -> str:
+    """Return a claim with its verdicts, each with what it was tested on."""
+    verdicts = _verdicts().get((recipe_name, claim.text), [])
+    none = claim.untested or ("false as stated" if claim.counterexample else "no verdict yet")
+    return f"{prose(claim.text)}: *{'; '.join(verdicts) or none}*"
+
+
+@cache
+def _verdicts() -> Mapping[tuple[str, str], list[str]]:
+    """Return (recipe, claim) -> the verdicts on the claim."""
+    out: dict[tuple[str, str], list[str]] = {}
+    for tested in all_tested():
+        words = f"{tested.verdict} ({Protocol(tested.kind).words})"
+        out.setdefault((tested.found.name, tested.rows[0]["claim"]), []).append(words)
+    return out
 
 
 def _place(where: str) -> str:

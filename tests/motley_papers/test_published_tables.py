@@ -264,6 +264,36 @@ def test_flash_table_1():
     )
 
 
+def test_flash_in_the_abstract():
+    """The largest lead of FLASH's row average, and the averages over settings that stand in the
+    claims on aggregations."""
+    recipe = read("flash")
+    cells = {tuple(c.split(" / ")): v for c, v in printed(recipe, "table 1", "peak").items()}
+    settings, aggregations, rules = (dict.fromkeys(axis) for axis in zip(*cells, strict=True))
+    row = {
+        (s, r): float(np.mean([cells[s, a, r] for a in aggregations]))
+        for s in settings
+        for r in rules
+    }
+    ahead = {key: row[key[0], "flash"] - mean for key, mean in row.items()}
+    assert max(ahead, key=ahead.__getitem__) == ("noise15", "random")
+    check(recipe, [f"at most {ahead['noise15', 'random']:.1f} points above another row's"])
+    means = {
+        (a, r): float(np.mean([cells[s, a, r] for s in settings]))
+        for a in aggregations
+        for r in ("flash", "random")
+    }
+    claims = {claim.source: claim.published for claim in recipe.claim if "Abstract" in claim.source}
+    alone = claims["Abstract: outperforms aggregation methods"]
+    together = claims["Abstract: aggregation methods gain from being used with FLASH"]
+    assert f"{means['fedavg', 'flash']:.1f} on average" in alone
+    for name in ("RHFL", "FedBiO", "FedNova", "FedProx", "FedDF", "SCAFFOLD"):
+        mean = means[name.lower(), "random"]
+        assert f"{name} {mean:.1f}" in alone
+        gain = means[name.lower(), "flash"] - mean
+        assert f"{gain:.1f} with {name}" in together.replace(" points", "")
+
+
 def test_flash_skew_is_not_the_dirichlet_law_it_names():
     """At most one share is above one half, so the probability that any of ten is above .8 is ten
     times that of one, Beta(a, 9a)."""

@@ -9,7 +9,9 @@ paper's recipe, one table for each numbered item or claim of the text::
     where = "motley.selectors.hetero_select_v1.HeteroSelectV1.bound_ratios"
     tested = "tests/motley/selectors/test_hetero_select_v1.py::test_ratios_to_the_bounds_by_hand"
 
-The page "Paper beside Motley" is made of them, and a test holds that what an entry names exists.
+An entry names a test, or with ``claims`` the recipe's claims that put it to runs, or both. The page
+"Paper beside Motley" is made of them, with the verdict on each claim; tests hold that what an entry
+names exists, and that each claim with a source in the paper is named by an entry.
 """
 
 from __future__ import annotations
@@ -89,16 +91,18 @@ class Statement(RecipeTable):
     ``docs/methods/selectors.md#dropouts``; may be left out of what is missing."""
     tested: str = ""
     """``tests/FILE.py::TEST`` that would fail if it changed."""
+    claims: tuple[str, ...] = ()
+    """Words of the recipe's claims that put it to runs; a claim is named as in ``result.md``."""
     untested: str = ""
-    """Why there is no such test."""
+    """Why it has neither."""
     note: str = ""
     """How Motley differs, or which reading it takes."""
 
     @property
     def problem(self) -> str:
         """What is wrong with it although every key has its type; empty for nothing."""
-        if bool(self.tested) == bool(self.untested):
-            return "needs exactly one of: tested, untested"
+        if bool(self.tested or self.claims) == bool(self.untested):
+            return "needs tested, claims or both, or else untested"
         if not self.where and self.state != "missing":
             return f"needs where, since its state is {self.state!r} and not 'missing'"
         if self.state in ("reading", "differs") and not self.note:

@@ -33,7 +33,7 @@ from motley_papers.measuring import measure_of
 from motley_papers.recipe import SCALES, Claim, Exhibit, Recipe
 from motley_papers.verdicts import cells_of, comparisons
 
-__all__ = ["ScaleNumbers", "fill", "kept_numbers", "rows_of_text"]
+__all__ = ["ScaleNumbers", "claims_named", "fill", "kept_numbers", "rows_of_text"]
 
 _PLACE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 Place = tuple[str, Claim | tuple[str, str, str, str]]
@@ -209,7 +209,7 @@ def _place(recipe: Recipe, text: str) -> Place:
     if scale not in SCALES or len(names) not in (2, 3, 4):
         raise fault
     if names[0] == "claim":
-        claims = _claims(recipe, names[1].lower())
+        claims = claims_named(recipe, names[1])
         if len(claims) != 1 or len(names) > 2:
             raise fault
         return scale, claims[0]
@@ -226,9 +226,10 @@ def _place(recipe: Recipe, text: str) -> Place:
     return scale, (exhibit, cell, measure, statistic)
 
 
-def _claims(recipe: Recipe, words: str) -> list[Claim]:
-    """Return the claims that are these words; else those that begin with them; else those that hold
-    them."""
+def claims_named(recipe: Recipe, words: str) -> list[Claim]:
+    """Return the claims that are these words, in capitals or not; else those that begin with them;
+    else those that hold them."""
+    words = words.lower()
     texts = [(claim.text.lower(), claim) for claim in recipe.claim]
     same = [claim for text, claim in texts if text == words]
     begun = [claim for text, claim in texts if text.startswith(words)]

@@ -46,7 +46,7 @@ Deviations and readings
   curvature is wanted at theta = 1, where it could not matter.
 * INTERPRETATION eps = 1e-6 (the text names none; the code's clamp has this value).
 * Curvature costs two to three passes over one batch, and is skipped in the warm-up; magnitude alone
-  is slightly better in the paper's own ablation.
+  is slightly better in the paper's own ablation (Table II; its text says worse).
 
 Worked
 ------
