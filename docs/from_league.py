@@ -166,15 +166,10 @@ def league_first() -> str:
     evidence = league_evidence()
     if evidence is None:
         return NOT_RUN
-    alone = _gains(_ALONE)
     rows = [
-        (
-            _in_words(environment),
-            *cells,
-            _points(Gain(alone[environment][_TUNED]).interval) if environment in alone else "",
-        )
+        (_in_words(environment), *cells)
         for environment in evidence.gains[False]
-        if any(cells := [_told(evidence, environment, personal) for personal in KINDS])
+        if any(cells := _first_cells(evidence, environment))
     ]
     counts = [
         f"{_KINDS[personal]}: surely above zero in {above} of {many} environments and below in "
@@ -187,6 +182,27 @@ def league_first() -> str:
     said += [*_once_fine_tuned(), *_together(), *_with_a_cnn()]
     listed = "\n".join(f"- {one}" for one in said)
     return "\n\n".join([shown, *_otherwise(evidence), listed])
+
+
+def _first_cells(evidence: Evidence, environment: str) -> list[str]:
+    """Return what is told of an environment: with one model for all, with one for each client, and
+    of plain fine-tuning; each empty where nothing is."""
+    return [*(_told(evidence, environment, personal) for personal in KINDS), _fine(environment)]
+
+
+def _fine(environment: str) -> str:
+    """Tell the gain of plain fine-tuning, by the same rules as that of a method that was named;
+    empty for others."""
+    gains = {place: Gain(there[_TUNED]) for place, there in _gains(_ALONE).items()}
+    if environment not in gains:
+        return ""
+    adjusted = dict(zip(gains, holm([gain.p for gain in gains.values()]), strict=True))
+    here = gains[environment].interval
+    there = _elsewhere(environment, _TUNED)
+    sure = adjusted[environment] <= LEVEL and here.mean >= _WORTH
+    if not sure or not there or not _travels(here, there):
+        return ""
+    return "; ".join([_points(here), *(f"{name}: {_points(gain)}" for name, gain in there.items())])
 
 
 def _again(evidence: Evidence, personal: bool, environment: str) -> tuple[str, Gain] | None:
@@ -262,12 +278,10 @@ def _other_data() -> str:
             "Shown are gains seen on two of three sets of data at least, and reversed on none; "
             "writers and speakers are on their own data alone."
         )
-    some = f" but {' and '.join(run)}" if run else ""
+    missing = [name for name in _ELSEWHERE if name not in run]
     return (
-        f"**Each row is of one set of data{some}.** The same rows are planned on MNIST, which has "
-        "not run, and on a table, which has: of the rows that it could confirm, it showed the "
-        "gain of `fedper` under strong concept shift alone, and 13 rows not. They stay until MNIST "
-        "has run: take from here which kind of method to try, and no points."
+        f"**The rows are planned {' and '.join(missing)}, too, which has not run**: take from here "
+        "which kind of method to try, and no points."
     )
 
 
@@ -276,8 +290,7 @@ def _otherwise(evidence: Evidence) -> list[str]:
     rest = [
         _in_words(environment)
         for environment in evidence.gains[False]
-        if environment != "even"
-        and not any(_told(evidence, environment, personal) for personal in KINDS)
+        if environment != "even" and not any(_first_cells(evidence, environment))
     ]
     plain = list(
         dict.fromkeys(one.removesuffix(" (weak)").removesuffix(" (strong)") for one in rest)
@@ -290,7 +303,7 @@ def _otherwise(evidence: Evidence) -> list[str]:
     ]
     return [
         f"**No row, so uniform FedAvg** (among liars with equal weights). No sure gain of "
-        f"{_WORTH:g} points was shown here: {'; '.join(both)}."
+        f"{_WORTH:g} points, seen on other data, too, was shown here: {'; '.join(both)}."
     ]
 
 
@@ -387,7 +400,6 @@ def which_method() -> str:
     evidence = league_evidence()
     if evidence is None:
         return NOT_RUN
-    tuned = _gains(_ALONE)
     kinds: dict[str, list[str]] = {}
     for place in evidence.gains[False]:
         kinds.setdefault(place.partition(", ")[0].partition("-")[0], []).append(place)
@@ -397,14 +409,16 @@ def which_method() -> str:
         for place in places:
             if what := _to_try(evidence, place):
                 tried.setdefault(what, []).append(place)
-        own = [place for place in places if _told(evidence, place, True)]
-        fine = own and all(Gain(tuned[place][_TUNED]).interval.low > 0 for place in own)
-        shared = "; ".join(f"{what}{_where(there)}" for what, there in tried.items())
-        if shared or own:
-            named = {again[0] for place in own if (again := _again(evidence, True, place))}
-            each = "`fine_tuned`" if fine else ", ".join(f"`{name}`" for name in sorted(named))
-            each += _where(own)
-            rows.append((_PHRASES[kind], shared or "`fedavg`", each if own else "`fedavg`"))
+        own: dict[str, list[str]] = {}
+        for place in places:
+            if what := _own_to_try(evidence, place):
+                own.setdefault(what, []).append(place)
+        if tried or own:
+            cells = (
+                "; ".join(f"{what}{_where(there)}" for what, there in column.items())
+                for column in (tried, own)
+            )
+            rows.append((_PHRASES[kind], *(cell or "`fedavg`" for cell in cells)))
         elif kind != "even":
             rest.append(_PHRASES[kind])
     rows.append((f"nothing, or {', '.join(rest)} alone", "`fedavg`", "`fedavg`"))
@@ -428,6 +442,18 @@ def _to_try(evidence: Evidence, place: str) -> str:
     return enough[0] if enough else f"`{entrant}`"
 
 
+def _own_to_try(evidence: Evidence, place: str) -> str:
+    """Return what to try with a model for each client in an environment: plain fine-tuning, where
+    it gains, or the method that was named; empty where neither is told."""
+    if _fine(place):
+        return "`fine_tuned`"
+    if not _told(evidence, place, True):
+        return ""
+    again = _again(evidence, True, place)
+    assert again is not None
+    return f"`{again[0]}`"
+
+
 def _where(places: Sequence[str]) -> str:
     """Return in brackets what environments have in common: their strength, and whether labels are
     skewed beside.
@@ -448,10 +474,8 @@ def which_method_data() -> str:
     run = [name.removeprefix("on ") for name in _ELSEWHERE if not _how_many(_plan(name)[0])]
     if len(run) == len(_ELSEWHERE):
         again = "gains are seen on two of three data sets at least, and reversed on none"
-    elif run:
-        again = f"only {' and '.join(run)} has tried the rows again"
     else:
-        again = "on a second one, a table, most gains were not seen again ([how many](league.md))"
+        again = "the rows have not been tried on all others yet"
     return (
         "The first table is made from [the league](league.md). Each row is of one data set, "
         f"Fashion-MNIST or the one in brackets; {again}. It says what to compare, not what you "
