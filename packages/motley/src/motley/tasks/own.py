@@ -279,6 +279,11 @@ def _several(tasks: Sequence[Task], holders: Callable[[int], int] | None) -> Tas
             "to that of its model, e.g. holders=lambda client: client % 2",
             "holders",
         )
+    outputs = [sample_outputs(task)[0].shape[-1] for task in tasks]
+    if len(set(outputs)) > 1:
+        raise ModelError(
+            f"got models with {', '.join(map(str, outputs))} outputs; expected as many of each"
+        )
     unlike = Architectures(
         tuple(f"model {i}" for i in range(len(tasks))),
         tuple(task.model for task in tasks),
