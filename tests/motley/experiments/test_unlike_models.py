@@ -529,12 +529,6 @@ def test_a_model_that_nobody_holds():
     assert loop.state.server.model.x.numel() == 610
 
 
-def test_unlike_models_are_inspected():
-    """Beside a federation whose rows are dealt among the same clients and models."""
-    models = {"of": [DEEP, SMALL], "share": [0.5, 0.5]}
-    assert motley.inspect(keys(models=models, stop={"rounds": 1})).federations
-
-
 def test_shares_of_an_own_task_with_one_model():
     task = motley.tasks.own.own_task(own_task().federation, lambda: nn.Linear(2, 2))
     with pytest.raises(ConfigError, match=r"models: this task has one model"):

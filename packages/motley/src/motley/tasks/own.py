@@ -211,6 +211,7 @@ def own_task(
                 metric=metric,
                 transform=transform,
                 name=name,
+                batches=batches,
             )
             for factory in model
         ]
