@@ -9,7 +9,7 @@ from torch import nn
 
 import motley
 import motley.tasks.own
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, ModelError
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.experiments.run import run
@@ -399,6 +399,8 @@ def test_the_run_id_has_the_models():
         ({"models": ["mlp"]}, r"models: got 1 model; expected at least two"),
         ({"models": ["mlp", "resnet99"]}, r"models.of\[1\].*resnet99"),
         ({"models": {"of": MODELS, "share": [1.0]}}, r"models.share: got 1 shares.*3 models"),
+        ({"models": {"of": MODELS, "share": [0.0] * 3}}, r"models.share: got shares that sum to 0"),
+        ({"models": {"of": MODELS, "share": [1.0, -1.0, 1.0]}}, r"got -1.0; expected at least 0"),
         (
             {"models": {"of": MODELS, "by": "capacity", "share": [1.0, 1.0, 1.0]}},
             r"models.share: got 3 shares with by = 'capacity'",
@@ -435,7 +437,10 @@ def test_the_run_id_has_the_models():
             r"models: the task 'quadratic' has a",
         ),
         ({"algorithm": "fedproto"}, r"models: under 'fedproto' .*model 0 \(mlp\) has \[10, 6\]"),
-        ({"algorithm": "lg_fedavg"}, r"models: under 'lg_fedavg' .*give them last layers of one"),
+        (
+            {"algorithm": "lg_fedavg", "models": MODELS[:2]},
+            r"models: under 'lg_fedavg' .*give them last layers of one",
+        ),
         ({"selector": {"name": "fedstas"}}, r"selector: .*models of different architectures have"),
         (
             {
@@ -490,6 +495,38 @@ def test_a_record_makes_the_experiment_again():
     again = Experiment(**experiment.resolved())
     assert again.run_id() == experiment.run_id()
     assert again.resolved() == experiment.resolved()
+
+
+def wider(outputs):
+    return lambda: nn.Linear(2, outputs)
+
+
+@pytest.mark.parametrize("outputs", [(2, 3), (1, 2)])
+def test_models_give_as_many_outputs(outputs):
+    with pytest.raises(ModelError, match=r"got models with \d, \d outputs; expected as many"):
+        motley.tasks.own.own_task(own_task().federation, [wider(count) for count in outputs])
+
+
+@pytest.mark.parametrize("method", ["lg_fedavg", "fedgh"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_model_that_is_a_head_alone_has_nothing_to_keep(method, order):
+    """Whichever comes first."""
+
+    def deep():
+        return nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+
+    task = motley.tasks.own.own_task(own_task().federation, [deep, wider(2)][::order])
+    number = 1 if order == 1 else 0
+    with pytest.raises(ConfigError, match=rf"model {number} \(model {number}\) has nothing before"):
+        build(own_keys(algorithm=method, models={}), task=task)
+
+
+def test_a_model_that_nobody_holds():
+    """The common one of FML, with which nobody is examined."""
+    given = keys(algorithm="fml", models={"of": [DEEP, SMALL], "share": [1.0, 0.0]})
+    loop = finished(build(given))
+    assert loop.setting.task.architectures.numbers.tolist() == [0] * 6
+    assert loop.state.server.model.x.numel() == 610
 
 
 def test_shares_of_an_own_task_with_one_model():

@@ -568,6 +568,12 @@ def test_a_count_within_each_client_is_an_id(tmp_path: Path) -> None:
         load(tmp_path / "t.csv", rows, "site,t,v,label")
 
 
+def test_numbers_in_a_unit_are_no_ids() -> None:
+    cells = {"income": [f"${40_000 + 37 * k}" for k in range(30)]}
+    made = raw_table(pa.table(cells), TableOptions(units=("$",)), "t.csv")
+    assert made.columns[0].values[:2].tolist() == [40_000.0, 40_037.0]
+
+
 def test_measured_numbers_are_no_ids() -> None:
     draw = np.random.default_rng(0)
     columns = {

@@ -260,6 +260,8 @@ def test_a_point_and_three_digits_is_in_doubt_where_the_table_has_decimal_commas
     )
     with pytest.raises(DataError, match=both):
         read(other, {"decimal": {"co": ","}})
+    with pytest.raises(DataError, match=r'1234 with decimal = ",", thousands = \{ "v" = "." \}'):
+        read({"v": measured, "w": ["0,5", "1,5", "2,5"]})  # the line that w needs as well
     as_points = read(other, {"decimal": {"co": ",", "v": "."}})
     assert as_points.columns[1].values.tolist() == [1.234, 2.5, 950.0]
     as_groups = read(other, {"decimal": ",", "thousands": {"v": "."}})

@@ -280,3 +280,22 @@ def test_bad_input_ends_in_a_sentence(
 
 def test_help_says_what_it_is_for() -> None:
     assert "motley inspect first.toml" in CliRunner().invoke(app, ["--help"]).output
+
+
+def test_models_of_different_architectures() -> None:
+    """Gradients of unlike models are not compared; who holds which is said by the experiment, also
+    where rows are permuted among the clients."""
+    models = {"of": ["linear", {"name": "mlp", "hidden": [4]}], "share": [0.5, 0.5]}
+    experiment = {
+        "population": 4,
+        "cohort": 2,
+        "stop": {"rounds": 1},
+        "task": {"name": "synthetic", "own_test": False},
+        "models": models,
+        "split": {"test": "client"},
+        "local": {"batch_size": 64, "optimizer": {"name": "sgd", "lr": 0.1}},
+        "algorithm": "local_only",
+    }
+    (federation,) = motley.inspect(experiment).federations
+    assert federation.inspection["label_distance"].value >= 0
+    assert "drift" not in federation.inspection.findings

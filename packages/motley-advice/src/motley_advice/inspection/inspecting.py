@@ -263,8 +263,13 @@ def _by_chance(experiment: Experiment, ready: Ready, data: Path | None) -> list[
     """Return the findings of gradients of the same clients with rows permuted among all of them."""
     task = ready.config.setting.task
     key = ready.config.setting.streams.key("probe")
+    unlike = task.architectures
+    if unlike is not None and experiment.models is not None:
+        # the experiment says who holds which model, as it has
+        unlike = dataclasses.replace(unlike, numbers=np.zeros(0, np.int64))
+    federation = among_clients(task.federation, key)
     permuted = prepare(
-        experiment, data, dataclasses.replace(task, federation=among_clients(task.federation, key))
+        experiment, data, dataclasses.replace(task, federation=federation, architectures=unlike)
     )
     try:
         return drift_at_start(synchronous_loop(permuted))

@@ -124,11 +124,9 @@ def _trial_phases(setting: Setting) -> tuple[Phase, ...]:
     )
 
 
-def _refuses_alone(setting: Setting) -> str | None:
-    """Return why clients cannot be trained one by one: two models that learn from each other take
-    whole batches, and a loss that compares features needs a linear layer; None if they can."""
-    if setting.algorithm.local.trains_common and setting.work.micro_batch is not None:
-        return "two models learn from each other on whole batches; leave local.micro_batch out"
+def _refuses_features(setting: Setting) -> str | None:
+    """Return why a loss that compares features cannot be used with this model: it has no linear
+    layer; None if it can."""
     if setting.algorithm.loss.whole_model and not any(
         entry.linear for entry in setting.task.layout
     ):
@@ -408,7 +406,7 @@ class Sequential(LocalEngine):
     @classmethod
     @override
     def refuses(cls, setting: Setting) -> str | None:
-        return _refuses_alone(setting)
+        return _refuses_features(setting)
 
     @override
     def _train(
@@ -465,7 +463,7 @@ class Threads(LocalEngine):
     def refuses(cls, setting: Setting) -> str | None:
         if setting.device != "cpu":
             return f"it is for CPUs, and the device is {setting.device!r}; use sequential"
-        return _refuses_alone(setting)
+        return _refuses_features(setting)
 
     @override
     def _train(

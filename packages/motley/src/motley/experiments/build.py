@@ -326,6 +326,10 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
             "it out",
             "local.micro_batch",
         )
+    if algorithm.local.trains_common and experiment.local.micro_batch is not None:
+        raise ConfigError(
+            "two models learn from each other on whole batches; leave it out", "local.micro_batch"
+        )
     solver: Any = experiment.part("local.optimizer")
     if experiment.local.clip is not None:
         solver = dataclasses.replace(solver, clip=experiment.local.clip)

@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from annotated_types import Le
+from annotated_types import Ge, Le
 from pydantic import (
     AllowInfNan,
     BaseModel,
@@ -190,8 +190,9 @@ class Models(KeyTable):
     of: list[Record] = Field(default_factory=list)
     """The models, names or records as of ``task.model``; left out for an own task, which has its
     own."""
-    share: list[Positive] | None = None
-    """Share of the clients that hold each model, with ``by = "client"``; left out: alike."""
+    share: list[Annotated[float, Ge(0), Strict(), AllowInfNan(False)]] | None = None
+    """Share of the clients that hold each model, with ``by = "client"``, 0: nobody; left out:
+    alike."""
     by: Literal["client", "capacity", "group"] = "client"
     """Who holds which: ``client``, models are dealt to clients in the order of their ids;
     ``capacity``, the first that the ``capacity`` lets a client hold, which has a level for each

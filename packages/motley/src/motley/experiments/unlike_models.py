@@ -91,6 +91,10 @@ def with_holders(experiment: Experiment, setting: Setting, world: World) -> Sett
             f'{len(unlike)} models, with by = "client"',
             "models.share",
         )
+    if share is not None and not 0 < sum(share) < float("inf"):
+        raise ConfigError(
+            f"got shares that sum to {sum(share):g}; expected one above 0", "models.share"
+        )
     if by == "client":
         numbers = dealt(share or [1.0] * len(unlike), clients)
     elif by == "group":
@@ -200,12 +204,21 @@ def check_unlike(experiment: Experiment, setting: Setting, selector: Selector[An
         return
     name = experiment.algorithm["name"]
     algorithm = setting.algorithm
-    if not algorithm.local.unlike:
+    fits = getattr(CATALOGUE.get(name), "unlike", "") == name
+    if not (fits or algorithm.local.unlike):
         raise ConfigError(
             f"got {name!r}, which adds up clients' updates of one model, and these clients hold "
             f"models of different architectures; use one of: {_fit()}",
             "algorithm",
         )
+    for number, kind in enumerate(setting.kinds):
+        if not kind.algorithm.local.unlike:
+            model = setting.task.architectures.names[number]
+            raise ConfigError(
+                f"under {name!r} clients keep what lies before the last linear layer, and model "
+                f"{number} ({model}) has nothing before it; give it more layers, or leave it out",
+                "models",
+            )
     whole = "works on updates of one model that all clients hold; leave it out"
     refused = {
         "compressor": experiment.compressor["name"] != "identity",

@@ -173,7 +173,8 @@ def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | 
             "write local.batch_size = 2 or more",
             key,
         )
-    if not algorithm.local.sends_whole or algorithm.server.asks_clients:
+    own = not algorithm.local.sends_whole or algorithm.local.trains_common
+    if own or algorithm.server.asks_clients:
         raise ConfigError(
             f"{name!r} works with models that clients hold themselves; leave the key out", key
         )

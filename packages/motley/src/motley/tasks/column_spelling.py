@@ -170,18 +170,22 @@ def refuse_doubt(
     if style.points or not style.commas:
         return
     row, word = column.first(there & grouped)
+    bare = spelling.without_unit(word)[0]
+    wide = style.decimal_commas and isinstance(options.decimal, str)
     raise DataError(
         f'{row_of(where, row)}: got "{word}" in column {column.name!r} of a table with signs of '
-        f"decimal commas; {_readings(spelling.without_unit(word)[0], column.name)}"
+        f"decimal commas; {_readings(bare, column.name, wide)}"
     )
 
 
-def _readings(word: str, name: str) -> str:
-    """Return both numbers that one point and three digits may mean, with the line for each."""
+def _readings(word: str, name: str, wide: bool) -> str:
+    """Return both numbers that one point and three digits may mean, with the line for each;
+    ``wide``: other columns have decimal commas, too, and need the same line."""
     digits = word.replace(".", "")
+    decimal = 'decimal = ","' if wide else f'decimal = {{ "{name}" = "," }}'
     return (
-        f'it is {digits} with decimal = {{ "{name}" = "," }}, thousands = {{ "{name}" = "." }}, '
-        f'and {word} with decimal = {{ "{name}" = "." }}; write the one that is meant'
+        f'it is {digits} with {decimal}, thousands = {{ "{name}" = "." }}, and {word} with '
+        f'decimal = {{ "{name}" = "." }}; write the one that is meant'
     )
 
 

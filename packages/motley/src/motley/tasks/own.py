@@ -211,6 +211,7 @@ def own_task(
                 metric=metric,
                 transform=transform,
                 name=name,
+                batches=batches,
             )
             for factory in model
         ]
@@ -288,6 +289,11 @@ def _several(tasks: Sequence[Task], holders: Callable[[int], int] | None) -> Tas
             f"got {wrong[0] if wrong else holders!r}; expected a function from a client's number "
             "to that of its model, e.g. holders=lambda client: client % 2",
             "holders",
+        )
+    outputs = [sample_outputs(task)[0].shape[-1] for task in tasks]
+    if len(set(outputs)) > 1:
+        raise ModelError(
+            f"got models with {', '.join(map(str, outputs))} outputs; expected as many of each"
         )
     unlike = Architectures(
         tuple(f"model {i}" for i in range(len(tasks))),

@@ -29,7 +29,7 @@ from motley.tasks.column_spelling import (
 from motley.tasks.gap_numbers import as_texts, gap_numbers, gap_numbers_remark
 from motley.tasks.origin import Origin, number_of_row, row_of
 from motley.tasks.row_ids import refuse_ids
-from motley.tasks.spellings import is_compact_date, visible
+from motley.tasks.spellings import IN_A_UNIT, is_compact_date, visible
 from motley.tasks.table_files import REMARKS, SEPARATORS, separators_of
 from motley.tasks.table_lines import file_rows, with_file_rows
 from motley.tasks.table_options import TableOptions
@@ -341,7 +341,7 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
             where=where,
             style=style,
         )
-        if kind is None:
+        if kind is None and not column.form.startswith(IN_A_UNIT):  # ids are in no unit
             refuse_ids(column.name, column.values, column.words, where)
         columns.append(column)
     strange = [[] if column.words else gap_numbers(column.values) for column in columns]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 __all__ = [
+    "IN_A_UNIT",
     "ORDERS",
     "DateOrder",
     "Spelling",
@@ -33,6 +34,9 @@ DateOrder = Literal["", "day first", "month first", "year first"]
 """What the first number of a date is; empty: dates are refused."""
 
 ORDERS: tuple[DateOrder, ...] = ("day first", "month first", "year first")
+
+IN_A_UNIT = "a number in "
+"""What a number beside a unit is, before the unit."""
 
 _SPACES = " \u00a0\u202f\u2009\u2007"
 """Blanks that divide thousands: the plain one, and those that no line break takes."""
@@ -130,7 +134,7 @@ class Spelling:
         if self.dates and date_number(word, self.dates) is not None:
             return date_form(word, self.dates)
         unit = "" if "" in self.units else self.without_unit(word)[1]
-        return f"a number in {unit}" if unit else ""
+        return f"{IN_A_UNIT}{unit}" if unit else ""
 
     def without_unit(self, text: str) -> tuple[str, str]:
         """Return a text without the unit before or behind its number, and the unit; the text itself
