@@ -205,6 +205,13 @@ def test_sides_that_cannot_be_compared() -> None:
         plan({"privacy": private, "cohort": 4}, {"selector": "uniform"})
 
 
+def test_changes_that_are_no_causes() -> None:
+    with pytest.raises(ConfigError, match="--change: got seed; what differs between seeds is chan"):
+        plan_of(KEYS, changes=["seed=3"])
+    with pytest.raises(ConfigError, match="--change: name = other cannot change the figure"):
+        plan_of(KEYS, changes=["name=other"])
+
+
 def test_changes_name_what_follows_from_them() -> None:
     planned = plan_of(KEYS, changes=["algorithm.name=scaffold", "local.batch_size=8"])
     assert names(planned) == ["batch size", "algorithm", "weights"]

@@ -283,6 +283,51 @@ def test_what_several_causes_do_together_has_a_row_where_not_all_is_run(tmp_path
     )
 
 
+def test_stored_seeds_that_are_not_compared_count_as_chance(
+    explained: Explanation, tmp_path: Path
+) -> None:
+    """A has the seeds 0 and 1, B seed 0 alone: of B minus A with their own seeds, chance is what
+    seed 1 does to A's mean."""
+    plan = replace(
+        explained.plan,
+        a=replace(
+            explained.plan.a,
+            seeds=(0, 1),
+            stored=dict(zip((0, 1), explained.runs[frozenset()], strict=True)),
+        ),
+        b=replace(explained.plan.b, seeds=(0,)),
+        seeds=(0,),
+    )
+    runs = {combination: runs[:1] for combination, runs in explained.runs.items()}
+    first, second = explained.figures[frozenset()]
+    b = explained.figures[frozenset({0, 1})][0]
+    line = notes(replace(explained, plan=plan, runs=runs))[0]
+    assert line == (
+        f"each with its own seeds, B - A is {b - (first + second) / 2:+.4f}; "
+        f"{first - (first + second) / 2:+.4f} of it is chance, for it goes with the same seeds"
+    )
+    without = replace(plan, a=replace(plan.a, stored={}))
+    lines = notes(replace(explained, plan=without, runs=runs))
+    assert not any("with its own seeds" in line for line in lines)
+
+
+def test_a_run_that_was_killed_is_said(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        motley.run(KEYS, out=tmp_path / "killed", on_round=interrupted)
+    planned = plan_of(tmp_path / "killed" / "run.json", changes=["weights=uniform"])
+    assert "A was not finished with seed 0, and counts as it is made here" in planned.sentences()
+    assert planned.a.stored == {}
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_other_test_samples_are_said(tmp_path: Path) -> None:
+    explanation = explain(KEYS, changes=["split.test_fraction=0.4"], out=tmp_path)
+    assert any("on other test samples, for split decides which" in s for s in notes(explanation))
+
+
 def test_what_is_chance_where_the_seeds_differ(tmp_path: Path) -> None:
     """A with seed 0 has .5, B with seed 1 .9; over both seeds B has .1 more: .3 are the seeds'."""
     plan = plan_of(KEYS, {**KEYS, "seed": 1, "weights": "uniform"})

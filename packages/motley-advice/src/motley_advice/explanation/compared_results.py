@@ -65,6 +65,7 @@ class Side:
     experiment: with the first of the seeds.
     seeds: of its file's grid, or of the stored runs.
     stored: seed -> finished run that was given.
+    unfinished: seeds of runs that were given and have not ended.
     reading: how its figure is read.
     of_seed: seed -> experiment, where more than the key ``seed`` goes with it; None elsewhere.
     """
@@ -75,6 +76,7 @@ class Side:
     stored: Mapping[int, Run] = field(default_factory=dict)
     reading: Reading = field(default_factory=lambda: Reading(""))
     of_seed: Callable[[int], Experiment] | None = None
+    unfinished: tuple[int, ...] = ()
 
     @cached_property
     def document(self) -> dict[str, Any]:
@@ -140,7 +142,10 @@ def side_of(given: Given, overrides: Sequence[str] = (), data: Path | None = Non
 
 
 def _folder_of(given: str | Path) -> Path | None:
-    """Return the folder that a path or a run id names; None for a file."""
+    """Return the folder that a path or a run id names, or a run's record lies in; None for a
+    file."""
+    if Path(given).name == "run.json":
+        return Path(given).parent
     if is_folder(Path(given)):
         return Path(given)
     if no_file(Path(given)) == "does not exist" and re.fullmatch(r"[0-9a-f]{12}", str(given)):
@@ -180,7 +185,9 @@ def _of_runs(folder: Path, overrides: Sequence[str]) -> Side:
     if overrides:
         return _checked(Side(str(folder), as_experiment(experiment, overrides), _seeds(runs)))
     stored = {run.seed: run for run in runs if run.finished}
-    return _checked(Side(str(folder), experiment, _seeds(runs), stored))
+    side = Side(str(folder), experiment, _seeds(runs), stored)
+    unfinished = tuple(seed for seed in side.seeds if seed not in stored)
+    return _checked(replace(side, unfinished=unfinished))
 
 
 def _seeds(runs: Sequence[Run]) -> tuple[int, ...]:

@@ -148,6 +148,12 @@ class ExplanationPlan:
                 "together is left over"
             )
         lines += [cause.reason for cause in self.causes if cause.reason]
+        lines += [
+            f"{name} was not finished with seed {_listed(side.unfinished)}, and counts as it is "
+            "made here"
+            for name, side in (("A", self.a), ("B", self.b))
+            if side.unfinished
+        ]
         if self.a.seeds != self.b.seeds:
             lines.append(
                 f"the seeds differ: A has {_listed(self.a.seeds)}, B {_listed(self.b.seeds)}; both "
@@ -268,9 +274,16 @@ def _other_side(
         return side_of(b, overrides, data)
     pairs = [document.parse_setting(change, "--change") for change in changes]
     values = {key: document.parse_value(text) for key, text in pairs}
+    if "seed" in values:
+        raise ConfigError(
+            "got seed; what differs between seeds is chance, and no cause: give --seeds", "--change"
+        )
     for key, value in values.items():
-        if a.experiment.replace({key: value}).result_id() == a.experiment.result_id():
-            raise ConfigError(f"{key} = {value} is what {a.label} has already", "--change")
+        changed = a.experiment.replace({key: value})
+        if changed.result_id() == a.experiment.result_id():
+            same = changed.resolved() == a.experiment.resolved()
+            why = f"is what {a.label} has already" if same else "cannot change the figure"
+            raise ConfigError(f"{key} = {value} {why}", "--change")
     words = ", ".join(f"{key} = {value}" for key, value in values.items())
     made = a.of_seed
     return Side(

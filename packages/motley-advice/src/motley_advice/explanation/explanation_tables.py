@@ -14,6 +14,7 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.core.untrusted import printable
 from motley.results import measures
+from motley.results.aspects import in_list
 from motley.results.besides import MEASURES
 from motley.results.blocks import (
     DASH,
@@ -29,13 +30,15 @@ from motley.results.blocks import (
 from motley.results.method_rows import intervals_in_words
 from motley.results.page import replace_files, write
 from motley_advice.explanation.causes import KeyDifference
-from motley_advice.explanation.explaining import Explanation
+from motley_advice.explanation.explaining import Explanation, figure_of
 from motley_advice.explanation.explanation_plan import ExplanationPlan
 
 __all__ = ["difference_table", "notes", "share_table", "write_explanation"]
 
 _CHOSEN = {"dtype", "precision", "products"}
 """Numerics that are keys of an experiment, and may be causes."""
+_TEST_SAMPLES = {"task", "split", "population"}
+"""Tables of an experiment that decide what is tested on."""
 _SPENT_TOLERANCE = 0.01
 """Relative difference from which what the runs spent is told."""
 
@@ -204,6 +207,12 @@ def notes(explanation: Explanation) -> list[str]:
             f"changed alone from A the causes add up to {_number(alone, sign=True)}; the other "
             f"{_number(total - alone, sign=True)} of B - A come of changing several together"
         )
+    tables = {key.partition(".")[0] for cause in plan.causes for key in cause.keys}
+    if testing := sorted(tables & _TEST_SAMPLES):
+        lines.append(
+            f"A and B may be measured on other test samples, for {in_list(testing)} decides which; "
+            "that one set is easier is then a part of what it carries"
+        )
     if plan.printed is not None and explanation.counted:
         lines.append(_nearest(explanation, plan.printed))
     return [*lines, *_unlike(explanation)]
@@ -212,13 +221,16 @@ def notes(explanation: Explanation) -> list[str]:
 def _chance(explanation: Explanation) -> list[str]:
     """Return how much of the difference of both sides, each with its own seeds, is the seeds'."""
     own = []
-    for side, figures in zip(
-        (explanation.plan.a, explanation.plan.b), explanation.observed, strict=True
+    plan = explanation.plan
+    for side, combination, figures in zip(
+        (plan.a, plan.b), plan.ends, explanation.observed, strict=True
     ):
-        seeds = [explanation.plan.seeds[place] for place in explanation.counted]
-        own.append([figures[at] for at, seed in enumerate(seeds) if seed in side.seeds])
-    if not all(own):
-        return []
+        held = {plan.seeds[place]: figures[at] for at, place in enumerate(explanation.counted)}
+        for seed in set(side.seeds) & set(side.stored) - set(held):
+            held[seed] = figure_of(side.stored[seed], plan.reading(combination))
+        if not set(side.seeds) <= set(held):
+            return []  # of a seed that was not run nothing is said
+        own.append([held[seed] for seed in side.seeds])
     apart = _mean(own[1]) - _mean(own[0])
     paired = _mean(explanation.observed[1] - explanation.observed[0])
     return [
