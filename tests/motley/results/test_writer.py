@@ -121,6 +121,23 @@ def test_whole_numbers_may_come_as_floats_with_gaps(tmp_path):
     assert read_table(tmp_path, "clients")["staleness"].to_pylist() == [2, None]
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"round": 3, "time_s": 0.5, "accepted": None, "notes": "{}"},
+        {"round": np.int64(3), "time_s": np.float64(np.nan), "notes": None},
+        {"round": [1, 2], "time_s": np.array([np.nan, 2.0]), "accepted": np.array([1, 2])},
+        {"round": [1.0, 2.0], "time_s": np.array([1, 2]), "total_bits": 2**53},
+        {"round": [1, None], "time_s": np.array([1, 2], np.float32), "notes": ["a", None]},
+    ],
+)
+def test_few_rows_are_what_their_columns_are(columns, monkeypatch):
+    few = to_batch("rounds", columns)
+    monkeypatch.setattr(writer_module, "FEW_ROWS", 0)
+    assert few.equals(to_batch("rounds", columns))
+    assert few.schema == TABLES["rounds"]
+
+
 def test_no_rows_write_nothing(tmp_path):
     writer = Writer(tmp_path)
     writer.add("clients", {"round": 1, "client": np.empty(0, int)})
@@ -433,7 +450,7 @@ def test_more_values_of_lists_than_one_array_can_hold(tmp_path, monkeypatch):
     monkeypatch.setattr(writer_module, "MOST_VALUES", 10)
     labels = np.arange(21).reshape(7, 3)
     with pytest.raises(ContractError, match="21 values; an array of lists has 10"):
-        to_batch("federation", TABLES["federation"], {"labels": labels})
+        to_batch("federation", {"labels": labels})
     with Writer(tmp_path) as written:
         written.add("federation", {"client": np.arange(7), "labels": labels, "held_out": 0})
         written.add("federation", {"client": [7], "labels": [None], "held_out": 1})

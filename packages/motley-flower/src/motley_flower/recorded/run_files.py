@@ -23,7 +23,6 @@ from motley.experiments.store import RunFolder, ensure_space, installed_versions
 from motley.results.load import load, read_table
 from motley.results.marks import Mark, pack_marks, unpack_marks
 from motley.results.report import report as write_report
-from motley.results.schema import TABLES
 from motley.results.writer import Writer, remove_streams, to_batch
 from motley.rounds.checkpoint import Checkpoints
 from motley_flower.real_run import REAL
@@ -266,7 +265,7 @@ class RunFiles:
 def as_rows(table: str, columns: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of columns as the table will have them: single values repeated, absent ones
     and NaN None."""
-    batch: list[dict[str, Any]] = to_batch(table, TABLES[table], columns).to_pylist()
+    batch: list[dict[str, Any]] = to_batch(table, columns).to_pylist()
     return batch
 
 

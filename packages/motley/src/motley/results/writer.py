@@ -36,6 +36,8 @@ MOST_VALUES = 2**31 - 1
 ROW_GROUP = 2**17
 """Rows of a row group of a Parquet file, and as many as the writer holds of a table while it makes
 one."""
+FEW_ROWS = 64
+"""Rows up to which a batch is made row by row."""
 
 
 class Writer:
@@ -96,7 +98,7 @@ class Writer:
                 f"{', '.join(TABLES)}"
             )
         for part in _parts(columns):
-            batch = to_batch(table, TABLES[table], part)
+            batch = to_batch(table, part)
             if batch.num_rows:
                 self._rows.setdefault(table, []).append(batch)
 
@@ -312,31 +314,76 @@ def remove_streams(directory: Path) -> None:
         (directory / name).unlink(missing_ok=True)
 
 
-def to_batch(table: str, schema: pa.Schema, columns: Mapping[str, Any]) -> pa.RecordBatch:
+def to_batch(table: str, columns: Mapping[str, Any]) -> pa.RecordBatch:
     """Return columns as a simulation has them (scalars, lists, NumPy arrays) as one record batch of
-    ``schema``.
+    a table.
 
     Scalars (also strings and None) are repeated to the length of the others; columns not given are
     null; NaN becomes null, so that equality of tables and means in SQL do what one expects.
     """
-    names = schema.names
-    for name in columns:
-        if name not in names:
-            raise ContractError(
-                f"table {table!r} has no column {name!r}{suggest(name, names)}; it has "
-                f"{', '.join(names)}"
-            )
+    fields = _fields(table)
+    unknown = [name for name in columns if name not in fields]
+    if unknown:
+        raise ContractError(
+            f"table {table!r} has no column {unknown[0]!r}{suggest(unknown[0], fields)}; it has "
+            f"{', '.join(fields)}"
+        )
     sizes = {name: len(value) for name, value in columns.items() if not _is_scalar(value)}
     if len(set(sizes.values())) > 1:
         raise ContractError(f"the columns given for table {table!r} have unequal lengths: {sizes}")
     rows = next(iter(sizes.values()), 1)
+    few = _of_few_rows(table, columns, rows, sizes) if rows <= FEW_ROWS else None
+    if few is not None:
+        return few
     arrays = [
         _array(
             table, field, value=columns.get(field.name), rows=rows, repeated=field.name not in sizes
         )
-        for field in schema
+        for field in TABLES[table]
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return pa.RecordBatch.from_arrays(arrays, schema=TABLES[table])
+
+
+@cache
+def _fields(table: str) -> Mapping[str, tuple[type, ...]]:
+    """Return, for each column of a table, the types of values that Arrow takes as they are; none of
+    a column of lists."""
+    kinds = {
+        pa.float64(): (float, int, np.float64, type(None)),
+        pa.int64(): (int, np.int64, type(None)),
+        pa.string(): (str, type(None)),
+    }
+    return {field.name: kinds.get(field.type, ()) for field in TABLES[table]}
+
+
+@cache
+def _row_type(table: str) -> pa.DataType:
+    return pa.struct(list(TABLES[table]))
+
+
+def _of_few_rows(
+    table: str, columns: Mapping[str, Any], rows: int, sizes: Mapping[str, int]
+) -> pa.RecordBatch | None:
+    """Return a batch that is made of whole rows at once, in half the time of one column after the
+    other; None where a value is not of its column's type as it is.
+
+    ``sizes``: by column that has a value for each row.
+    """
+    values = []
+    for name, types in _fields(table).items():
+        column: Any = columns.get(name)
+        if name not in sizes:
+            column = [column] * rows
+        elif isinstance(column, np.ndarray):
+            column = column.tolist()
+        if not all(type(value) in types for value in column):
+            return None
+        values.append(column)
+    try:
+        together = pa.array(list(zip(*values, strict=True)), _row_type(table), from_pandas=True)
+    except (pa.ArrowInvalid, OverflowError):  # the column by itself says which
+        return None
+    return pa.RecordBatch.from_struct_array(together)
 
 
 def _parts(columns: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
