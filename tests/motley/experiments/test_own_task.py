@@ -73,6 +73,29 @@ def test_a_common_test_set_makes_the_headline(tmp_path: Path) -> None:
             "population: got 7; the data has 4 clients of its own, leave this key out",
         ),
         ({"cohort": 9}, "cohort: got 9, more than the population of 4"),
+        (
+            {"partition": {"name": "dirichlet", "alpha": 0.1}, "population": 4},
+            r"partition: the federation is your own, and this key would change nothing in it; "
+            "leave it out$",
+        ),
+        (
+            {"label_noise": {"name": "symmetric", "rate": 0.3}},
+            "label_noise: .* change the labels before the federation is made",
+        ),
+        ({"feature_shift": "noise"}, "feature_shift: .* change the inputs before"),
+        ({"concept_shift": "swap"}, "concept_shift: .* change the labels before"),
+        ({"public": 0.1}, r"public: .* dataclasses.replace\(federation, public=inputs\)"),
+        (
+            {"split": {"server": 0.1}},
+            r"split.server: .* dataclasses.replace\(federation, server=\(x, labels\)\)",
+        ),
+        (
+            {"split": {"test_fraction": 0.4}},
+            "split.test_fraction: .* write test_fraction where it is made, as in from_clients",
+        ),
+        ({"split": {"validation": 0.1}}, "split.validation: .* write validation where it is made"),
+        ({"split": {"halves": "training"}}, "split.halves: .* leave it out$"),
+        ({"split": {"test": "global"}}, "split.test: .* its tests are 'client'$"),
     ],
 )
 def test_what_does_not_fit_is_refused(keys: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -783,15 +783,7 @@ def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
             value = Own.of(value)
         component = value if isinstance(value, Own) else registry.build(kind, value, key)
         if isinstance(component, Own) and component.made is not None:
-            held = {
-                name: share
-                for name, share in (keys.get("split") or {}).items()
-                if name == "holdout_clients"
-            }
-            out["split"] = {
-                "test": "client" if component.made.federation.global_test is None else "global",
-                **held,
-            }
+            out["split"] = _split_of_own(component.made, keys.get("split"))
         model = getattr(component, "model", None) if key == "task" else None
         if dataclasses.is_dataclass(model) and not registry.is_own("model", model):
             component = dataclasses.replace(component, model=registry.record_of("model", model))
@@ -802,6 +794,37 @@ def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
         if key != "task.model":
             objects[key] = component
     return out, objects
+
+
+OF_ONES_OWN = "the federation is your own, and this key would change nothing in it"
+
+
+def _split_of_own(task: Task, split: Any) -> dict[str, Any]:
+    """Return the key ``split`` of an experiment with a task of one's own, whose federation is
+    divided already.
+
+    Raises
+    ------
+    ConfigError: the key asks for another division.
+    """
+    test = "client" if task.federation.global_test is None else "global"
+    written = split if isinstance(split, Mapping) else {}
+    for entry in dataclasses.fields(Split):
+        key = f"split.{entry.name}"
+        value = written.get(entry.name, entry.default)
+        own = test if entry.name == "test" else entry.default
+        if entry.name == "holdout_clients" or value in (entry.default, own):
+            continue
+        remedy = f"leave it out, and write {entry.name} where it is made, as in from_clients"
+        if entry.name == "test":
+            remedy = f"its tests are {test!r}"
+        elif entry.name == "server":
+            remedy = "leave it out, and write dataclasses.replace(federation, server=(x, labels))"
+        elif entry.name == "halves":
+            remedy = "leave it out"
+        raise ConfigError(f"{OF_ONES_OWN}; {remedy}", key)
+    held = written.get("holdout_clients")
+    return {"test": test} if held is None else {"test": test, "holdout_clients": held}
 
 
 def _build(experiment: Experiment, objects: Mapping[str, Any]) -> dict[str, Any]:

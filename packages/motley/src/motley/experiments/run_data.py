@@ -21,7 +21,7 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Streams
 from motley.core.ragged import Ragged
 from motley.engines.engine import Setting
-from motley.experiments.config import Experiment
+from motley.experiments.config import OF_ONES_OWN, Experiment
 from motley.experiments.unlike_models import with_unlike_models
 from motley.tasks.federate import (
     PartitionInput,
@@ -64,6 +64,7 @@ def task_of(
     shifted and given wrong labels."""
     streams = streams or Streams(experiment.seed, experiment.pin)
     if experiment.own_task is not None:
+        _check_own_data(experiment)
         return experiment.own_task
     source: TaskSource = experiment.part("task")
     dataset = source.load(streams.key("data"), experiment.population or 0, data)
@@ -90,6 +91,33 @@ def task_of(
     federation = _with_reserved_inputs(dataset, federation)
     with imports(True):  # a model named module:Class was allowed where the experiment was made
         return with_unlike_models(experiment, source, dataset, federation)
+
+
+_OWN_DATA = {
+    "partition": "leave it out",
+    "label_noise": "leave it out, and change the labels before the federation is made",
+    "feature_shift": "leave it out, and change the inputs before the federation is made",
+    "concept_shift": "leave it out, and change the labels before the federation is made",
+    "public": "leave it out, and write dataclasses.replace(federation, public=inputs)",
+}
+"""What to write in place of a key that makes samples, for a federation of one's own."""
+_AS_IT_IS = ("none", "by_writer")
+"""Components that leave such a federation as it is."""
+
+
+def _check_own_data(experiment: Experiment) -> None:
+    """Refuse keys that divide or change samples beside a federation of one's own, whose samples are
+    what they are.
+
+    Raises
+    ------
+    ConfigError: one of them is written.
+    """
+    for key, remedy in _OWN_DATA.items():
+        value = getattr(experiment, key)
+        left_out = value is None or (isinstance(value, Mapping) and value["name"] in _AS_IT_IS)
+        if not left_out:
+            raise ConfigError(f"{OF_ONES_OWN}; {remedy}", key)
 
 
 def _federation(
