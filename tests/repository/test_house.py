@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -100,3 +101,10 @@ def test_a_plain_round_stays_short(house: ModuleType) -> None:
     sizes = house.plain_round()
     assert sizes["files"] <= 48
     assert sizes["lines"] <= 2_500
+
+
+def test_what_is_slow_to_import_is_imported_by_the_test_that_needs_it() -> None:
+    """Else every collection of the core's tests waits for it."""
+    slow = re.compile(r"^(?:from|import) (?:sklearn|scipy\.stats)|^from scipy import .*stats", re.M)
+    files = (ROOT / "tests" / "motley").rglob("*.py")
+    assert [str(path) for path in files if slow.search(path.read_text())] == []

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from motley.core.errors import ConfigError
 from motley.core.keys import PURPOSES, Key, Streams
@@ -173,6 +172,8 @@ def test_a_generator_is_rewound_to_another_keys_beginning():
 
 def test_normal_quantile_against_scipy():
     """AS 241 is good to about 1e-16 relative; all three branches: centre, middle tail, far tail."""
+    from scipy import stats
+
     from motley.core.keys import normal_quantile
 
     p = np.concatenate(
@@ -190,6 +191,8 @@ def test_normal_quantile_against_scipy():
 
 def test_laws():
     """Kolmogorov-Smirnov on 40,000 numbers each; neighbours' ids and columns uncorrelated."""
+    from scipy import stats
+
     key = Key(11).fold("device")
     ids = np.arange(20_000)
     assert stats.kstest(key.uniform(ids, 2).ravel(), "uniform").pvalue > 1e-3

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import f1_score
 from torch import nn
 
 from motley.core.errors import ConfigError
@@ -71,6 +70,8 @@ def test_metrics_beside_accuracy_are_shown_with_it(tmp_path: Path) -> None:
 
 
 def test_the_global_figure_is_that_of_scikit_learn_on_pooled_samples() -> None:
+    from sklearn.metrics import f1_score
+
     loop = build(
         {**KEYS, "metrics": "macro_f1", "dtype": "float64", "split": {"test": "global"}},
         task=task("global"),

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import multivariate_normal
 
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
@@ -134,6 +133,8 @@ def holes():
 
 
 def dense_likelihood(x, r, w, noise):
+    from scipy.stats import multivariate_normal
+
     sigma = x @ x.T + noise**2 * np.eye(len(x))
     total = 0.0
     for e in range(r.shape[1]):

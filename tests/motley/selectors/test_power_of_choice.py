@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
@@ -155,6 +154,8 @@ def test_a_loss_of_an_earlier_round_is_not_ranked():
 
 
 def test_ties():
+    from scipy import stats
+
     losses = np.array([1.0, 2.0, 2.0, 2.0])
     fixed = enrolled(PowerOfChoice(d=4, ties="lowest_id"), np.ones(4))
     free = enrolled(PowerOfChoice(d=4), np.ones(4))

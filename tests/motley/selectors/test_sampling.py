@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from motley.core.errors import ContractError
 from motley.core.keys import Key
@@ -67,6 +66,8 @@ def test_softmax_does_not_overflow():
 def test_gumbel_top_m_has_the_law_of_successive_draws(draw):
     """Chi-square over all 12 ordered pairs of 4; 12,000 draws. The order counts, not only the
     set."""
+    from scipy import stats
+
     generator = rng("chi")
     n = 12_000
     expected = law_of_successive_draws(P, 2)
@@ -90,6 +91,8 @@ def test_draws_are_distinct_and_positive_weights_come_first(weights, m, seed):
 
 def test_too_few_positive_weights_are_all_taken_and_the_rest_is_uniform():
     """p = (1, 0, 0, 0), quota 2. numpy's choice raises here."""
+    from scipy import stats
+
     p = np.array([1.0, 0, 0, 0])
     with pytest.raises(ValueError, match="Fewer non-zero"):
         rng().choice(4, 2, replace=False, p=p)
@@ -100,6 +103,8 @@ def test_too_few_positive_weights_are_all_taken_and_the_rest_is_uniform():
 
 
 def test_no_weights_at_all_is_uniform_and_bad_weights_are_refused():
+    from scipy import stats
+
     counts = np.bincount([successive_draws(np.zeros(3), 1, rng(i))[0] for i in range(900)])
     assert stats.chisquare(counts).pvalue > 1e-3
     for bad in (np.nan, -1.0):
@@ -113,6 +118,8 @@ def test_no_weights_at_all_is_uniform_and_bad_weights_are_refused():
 
 
 def test_with_replacement_law_and_multiplicity():
+    from scipy import stats
+
     positions, counts = with_replacement(P, 40_000, rng("wr"))
     assert positions.tolist() == [0, 1, 2, 3]
     assert counts.sum() == 40_000
@@ -134,6 +141,8 @@ def test_top_m_places_nan_last():
 
 
 def test_top_m_breaks_ties_at_random_or_by_lowest_id():
+    from scipy import stats
+
     scores = np.array([0.0, 1.0, 1.0, 1.0, 2.0])
     assert top_m(scores, 3, rng(), ties="lowest_id").tolist() == [4, 1, 2]
     generator = rng("ties")

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
@@ -113,6 +112,8 @@ def test_probes_every_interval_only():
 def test_cohort_is_of_one_tier_drawn_in_proportion():
     """Probabilities (.4, .3, .2, .1, 0) with losses falling from tier 0 on; 1500 draws,
     chi-square."""
+    from scipy import stats
+
     selector = stuck(TiFL(credits=50), [5, 4, 3, 2, 1])
     counts = np.zeros(5)
     for dispatch in range(1500):

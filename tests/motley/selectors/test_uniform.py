@@ -5,7 +5,6 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from motley.core.records import Outcome, Report, Reports
 from motley.selectors import build
@@ -140,6 +139,8 @@ def test_clients_without_data_are_not_drawn_while_others_are_there(variant):
 def test_uniform_frequencies_and_size():
     """20 clients, m = 5: each client's count over 4000 rounds; the sum's law is that of draws
     without replacement."""
+    from scipy import stats
+
     selector = Selector(Uniform(), 3)
     counts = np.zeros(20)
     for t in range(1, 4001):

@@ -3,7 +3,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn import datasets
 
 from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
@@ -34,6 +33,8 @@ def test_digits_are_standardised_once_and_need_no_transform() -> None:
 
 
 def test_digits_are_those_of_scikit_learn() -> None:
+    from sklearn import datasets
+
     pool = image.digits()
     known = datasets.load_digits()
     assert torch.equal(pool.x[:, 0], torch.from_numpy(known.images / 16).float())

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import balanced_accuracy_score, f1_score, recall_score, roc_auc_score
 
 from motley.core.errors import ConfigError, ModelError
 from motley.engines.scores import measured
@@ -81,6 +80,8 @@ def test_auroc_by_hand() -> None:
 def test_auroc_of_confident_outputs_ranks_their_log_odds(scale: float) -> None:
     """Their softmax rounds to 1 and ties: of two classes by the difference of the logits, of more
     by the logit minus the logsumexp of the others."""
+    from sklearn.metrics import roc_auc_score
+
     y = np.arange(200) % 2
     gap = (scale * (RNG.normal(size=200) + y + 2)).astype(np.float32)
     expected = roc_auc_score(y, gap)
@@ -105,6 +106,8 @@ def test_auroc_of_classes_that_a_model_rules_out_by_hand() -> None:
 
 
 def test_auroc_and_balanced_accuracy_are_those_of_scikit_learn() -> None:
+    from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+
     outputs = RNG.normal(size=(60, 4)).round(1)
     y = RNG.integers(0, 4, 60)
     p = np.exp(outputs) / np.exp(outputs).sum(1, keepdims=True)
@@ -116,6 +119,8 @@ def test_auroc_and_balanced_accuracy_are_those_of_scikit_learn() -> None:
 
 def test_figures_of_classes_are_those_of_scikit_learn_to_the_bit() -> None:
     """Classes that never occur, or are never predicted, among them."""
+    from sklearn.metrics import f1_score, recall_score
+
     for samples, classes in ((1, 2), (2, 3), (7, 4), (60, 10), (60, 200)):
         for _ in range(5):
             y, said = RNG.integers(0, classes, (2, samples))
@@ -194,6 +199,8 @@ def share_of_ones(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def test_functions_and_objects_are_metrics() -> None:
+    from sklearn.metrics import roc_auc_score
+
     own = as_metric(share_of_ones)
     object_ = as_metric(Accumulates())
     outputs = np.zeros((4, 2))

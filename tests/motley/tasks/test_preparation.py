@@ -9,10 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from sklearn.compose import ColumnTransformer
-from sklearn.impute import SimpleImputer
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from motley.core.errors import ConfigError, DataError
 from motley.tasks.own import from_arrays, from_clients, from_files
@@ -142,6 +138,11 @@ def _mixed(n: int) -> tuple[dict[str, Any], np.ndarray]:
 
 
 def test_sums_of_clients_give_what_scikit_learn_finds_in_pooled_rows() -> None:
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
     columns, owner = _mixed(500)
     train = np.random.default_rng(4).random(500) < 0.7
     table = raw_table(pa.table(columns), TableOptions(scale="federated", categories=4), "t")

@@ -22,7 +22,6 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-from sklearn.cluster import KMeans
 
 from motley.core.arrays import Bools, Floats, Ints
 from motley.core.keys import Key
@@ -160,6 +159,8 @@ def groups_of(sample: Sample, near: Near, wanted: int, key: Key) -> Ints:
     ----------
     wanted: groups at most; fewer where clients or samples are few.
     """
+    from sklearn.cluster import KMeans  # slow to import, and many commands need none
+
     clients = len(sample.clients)
     wanted = min(wanted, clients // _PER_GROUP, len(near.at) // _GROUP_SAMPLES)
     if clients <= _PER_GROUP:

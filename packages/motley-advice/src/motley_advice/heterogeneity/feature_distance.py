@@ -14,7 +14,6 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import KMeans
 
 from motley.core.arrays import Floats, Ints
 from motley.core.keys import Key
@@ -247,6 +246,8 @@ def _grouped(first: Floats, second: Floats, seed: int) -> Ints:
     explain is measured on the second halves, each client's own mean left out of its group's. Each
     group is divided further in the same way.
     """
+    from sklearn.cluster import KMeans  # slow to import, and many commands need none
+
     first = first - first.mean(axis=0)
     second = second - second.mean(axis=0)
     common = float((first * second).sum())
