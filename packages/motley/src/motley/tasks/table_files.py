@@ -476,9 +476,9 @@ def _names(head: str, sep: str, form: TableFormat, path: Path) -> tuple[list[str
     if not header:
         raise DataError(f"{path} is empty; expected a line with the names of columns, and rows")
     width = max(map(len, header))
-    first = header[0][0]
-    if len(header) == 1 and width > 2 and first.strip() and not any(map(str.strip, header[0][1:])):
-        raise title_row(path, first, width, form.comments)
+    title = header[0][0]
+    if len(header) == 1 and width > 2 and title.strip() and not any(map(str.strip, header[0][1:])):
+        raise title_row(path, title, width, form.comments)
     padded = [row + [""] * (width - len(row)) for row in header]
     names = [
         " ".join(part for part in (_unquoted(p.strip()) for p in parts) if part)
