@@ -10,7 +10,8 @@ clipping), all 16 combinations, seeds 0, 1 and 2: 48 runs of about 12 s of one c
 the accuracy on the test set after the last round. Shapley values, 95 % intervals over the seeds.
 
 The first plan had all 6,000 images and 7 rounds. Its first run was stopped in round 3, at 43 s of a
-core for each: 48 would have been more than the half hour that they may take.
+core for each: 48 would have been more than the half hour that they may take. Of the second plan the seeds 0 and
+1 are complete, and shown; of seed 2 one run of 16 had not ended when they had to be.
 """
 
 from __future__ import annotations
@@ -19,14 +20,13 @@ import json
 import sys
 from pathlib import Path
 
-from motley.experiments.controls import wall_s
 from motley_advice.explanation.explaining import explain
 from motley_advice.explanation.explanation_tables import notes, share_table
 
 ROOT = Path(__file__).resolve().parents[1]
 A = "recipe:fedbench_scaffold/as released"
 B = "recipe:fedbench_scaffold/repaired one by one"
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)
 SMALLER = ("split.server=0.95", "stop.rounds=5", "evaluate.every=1000")
 
 
@@ -34,7 +34,6 @@ def main(runs: Path, out: Path) -> None:
     """Explain the difference of the two cells, and write the outcome to ``out``."""
     explanation = explain(A, B, seeds=SEEDS, overrides=SMALLER, out=runs, progress=True, say=print)
     table = share_table(explanation)
-    folders = {run.directory for runs in explanation.runs.values() for run in runs}
     outcome = {
         "command": " ".join(
             [
@@ -47,7 +46,6 @@ def main(runs: Path, out: Path) -> None:
         "note": table.note,
         "notes": notes(explanation),
         "runs": explanation.plan.number_of_runs,
-        "minutes": round(sum(map(wall_s, folders)) / 60, 1),
     }
     out.write_text(json.dumps(outcome, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
