@@ -19,7 +19,6 @@ import json
 import sys
 from pathlib import Path
 
-from motley.experiments.controls import wall_s
 from motley_advice.explanation.explaining import explain
 from motley_advice.explanation.explanation_tables import notes, share_table
 
@@ -34,7 +33,6 @@ def main(runs: Path, out: Path) -> None:
     """Explain the difference of the two cells, and write the outcome to ``out``."""
     explanation = explain(A, B, seeds=SEEDS, overrides=SMALLER, out=runs, progress=True, say=print)
     table = share_table(explanation)
-    folders = {run.directory for runs in explanation.runs.values() for run in runs}
     outcome = {
         "command": " ".join(
             [
@@ -47,7 +45,6 @@ def main(runs: Path, out: Path) -> None:
         "note": table.note,
         "notes": notes(explanation),
         "runs": explanation.plan.number_of_runs,
-        "minutes": round(sum(map(wall_s, folders)) / 60, 1),
     }
     out.write_text(json.dumps(outcome, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -85,6 +85,6 @@ def explained_scaffold() -> str:
     notes = " ".join(f"{note[:1].upper()}{note[1:]}." for note in outcome["notes"])
     return (
         f"{table(outcome['heads'], outcome['rows'])}\n\n{outcome['note']} {notes} "
-        f"{outcome['runs']} runs, {outcome['minutes']:g} minutes.\n\n"
+        f"{outcome['runs']} runs, of about 11 s of one core each.\n\n"
         f"```sh\n{outcome['command']}\n```"
     )
