@@ -213,7 +213,10 @@ def traffic_row(ledger: Ledger) -> dict[str, int]:
 
 
 def _model_bits(download: Tensors, ids: Ids, holding: Ids) -> Ids:
-    return np.where(np.isin(ids, holding), 0, message_bits(download))
+    bits = np.full(len(ids), message_bits(download))
+    if len(holding):
+        bits[np.isin(ids, holding)] = 0
+    return bits
 
 
 def empty_upload(rule: LocalRule, server: ServerState, first: ModelState, layout: Layout) -> Parts:

@@ -46,4 +46,4 @@ def became_non_finite(after: Tensor, before: Tensor | None = None) -> bool:
     >>> became_non_finite(mask, mask), became_non_finite(mask, torch.zeros(2))
     (False, True)
     """
-    return not all_finite(without_constants(after, before))
+    return not all_finite(after) and not all_finite(without_constants(after, before))
