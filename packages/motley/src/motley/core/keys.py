@@ -27,6 +27,7 @@ import hashlib
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -68,9 +69,12 @@ _MIX2 = np.uint64(0x94D049BB133111EB)
 
 
 def _number(part: int | str) -> int:
-    if isinstance(part, str):
-        return int.from_bytes(hashlib.blake2b(part.encode(), digest_size=8).digest(), "little")
-    return int(part)
+    return _number_of(part) if isinstance(part, str) else int(part)
+
+
+@lru_cache(maxsize=1024)
+def _number_of(word: str) -> int:
+    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
 
 
 _WORDS = struct.Struct("<QQ")

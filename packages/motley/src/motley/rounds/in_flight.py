@@ -62,15 +62,13 @@ class InFlight:
     def plus(self, timelines: Timelines, columns: Mapping[str, ArrayLike]) -> InFlight:
         """Return the table with new rows at its end; a single number in ``columns`` stands for all
         of them."""
-        joined = {
-            name: np.concatenate(
-                [
-                    self.columns[name],
-                    np.broadcast_to(np.asarray(columns[name], dtype), len(timelines)),
-                ]
-            )
-            for name, dtype in DISPATCH_COLUMNS.items()
-        }
+        held = len(self)
+        joined = {}
+        for name, dtype in DISPATCH_COLUMNS.items():
+            column: NDArray[Any] = np.empty(held + len(timelines), dtype)
+            column[:held] = self.columns[name]
+            column[held:] = columns[name]
+            joined[name] = column
         return InFlight(Timelines.concat(self.timelines, timelines), joined)
 
     def take(self, rows: NDArray[np.int64]) -> InFlight:

@@ -87,8 +87,9 @@ def round_row(reports: Reports, weights: NDArray[np.float64]) -> dict[str, Any]:
 
     ``weights``: ``[n]``, raw weights of the updates."""
     accepted = reports.outcome == Outcome.ACCEPTED
+    counts = np.bincount(reports.outcome, minlength=len(Outcome))
     row: dict[str, Any] = {
-        kind.name.lower(): int((reports.outcome == kind).sum())
+        kind.name.lower(): int(counts[kind])
         for kind in (Outcome.ACCEPTED, Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
     }
     for column, signal in (("train_loss", "loss"), ("update_norm", "update_norm")):
@@ -96,7 +97,7 @@ def round_row(reports: Reports, weights: NDArray[np.float64]) -> dict[str, Any]:
         # an upload that adds nothing to a private sum has no number
         values = values[~np.isnan(values)]
         row[column] = float(values.mean()) if len(values) else float("nan")
-    aggregated = np.isin(reports.outcome, (Outcome.ACCEPTED, Outcome.REHEARSED))
+    aggregated = accepted | (reports.outcome == Outcome.REHEARSED)
     row["weight_sum"] = float(weights[aggregated].sum())
     return row
 

@@ -50,6 +50,7 @@ __all__ = ["SelectionRule", "Selector"]
 
 S = TypeVar("S")
 _UNUSABLE = (Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
+_IS_UNUSABLE = np.array([outcome in _UNUSABLE for outcome in Outcome])  # by its number
 
 
 def _has_default(field: dataclasses.Field[Any]) -> bool:
@@ -326,7 +327,7 @@ class Selector(Generic[S]):
             reports = Reports.from_rows(reports)
         if not _ascending(reports.ids):
             reports = reports[np.argsort(reports.ids)]
-        unusable = np.isin(reports.outcome, [int(o) for o in _UNUSABLE])
+        unusable = _IS_UNUSABLE[reports.outcome]
         clean = {}
         for name, value in reports.signals.items():
             if (

@@ -93,7 +93,7 @@ class Timelines:
 
     def __getitem__(self, which: ArrayLike | slice) -> Timelines:
         at: Any = which if isinstance(which, slice) else np.asarray(which)
-        return Timelines(*(getattr(self, f.name)[at] for f in fields(self)))
+        return Timelines(*(getattr(self, name)[at] for name in _COLUMNS))
 
     def sent_share(self, until_s: float) -> Floats:
         """Return the share of each upload that has left its client by then, ``[n]``, in [0, 1]; 0
@@ -138,11 +138,11 @@ class Timelines:
         if not len(first):
             return second
         return cls(
-            *(
-                np.concatenate([getattr(first, f.name), getattr(second, f.name)])
-                for f in fields(cls)
-            )
+            *(np.concatenate([getattr(first, name), getattr(second, name)]) for name in _COLUMNS)
         )
+
+
+_COLUMNS = tuple(f.name for f in fields(Timelines))
 
 
 def transfer_s(bits: ArrayLike, mbps: ArrayLike) -> Floats:
@@ -182,14 +182,18 @@ def plan(
     client = np.atleast_1d(np.asarray(client, np.int64))
 
     def column(value: ArrayLike) -> Floats:
-        return np.broadcast_to(np.asarray(value, np.float64), client.shape)
+        numbers = np.empty(client.shape)
+        numbers[...] = value
+        return numbers
 
     def whole(value: ArrayLike) -> Ints:
-        return np.broadcast_to(np.asarray(value, np.int64), client.shape).copy()
+        numbers = np.empty(client.shape, np.int64)
+        numbers[...] = value
+        return numbers
 
     drop_share = column(drop_at)
     dropped = ~np.isnan(drop_share)
-    start = column(start_s).copy()
+    start = column(start_s)
     downloaded = start + transfer_s(column(bits_down), down_mbps)
     computed = downloaded + whole(steps) * column(step_s) * np.where(dropped, drop_share, 1.0)
     arrives = np.where(dropped, computed, computed + transfer_s(column(bits_up), up_mbps))

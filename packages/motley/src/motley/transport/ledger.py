@@ -215,8 +215,10 @@ def _whole(value: ArrayLike, n: int, name: str) -> Ids:
             f"got {name} of shape {list(values.shape)} for {n} clients; expected [{n}] or one "
             "number"
         )
-    if not (
-        np.isfinite(values).all() and (values >= 0).all() and (values == np.floor(values)).all()
-    ):
+    is_whole = values.dtype.kind in "iu" or (
+        np.isfinite(values).all() and (values == np.floor(values)).all()
+    )
+    if not is_whole or (values < 0).any():
         raise ContractError(f"got {name} {values.tolist()}; expected whole numbers of at least 0")
-    return np.broadcast_to(values.astype(np.int64), (n,))
+    whole = values.astype(np.int64)
+    return whole if whole.ndim else np.full(n, whole)
