@@ -706,7 +706,7 @@ def test_a_probed_vector_is_billed_by_its_length(monkeypatch: pytest.MonkeyPatch
     simulation = build(_experiment(), writer=rows)
     simulation.state.selector = Selector(AsksForLosses())
     monkeypatch.setattr(
-        simulation.engine, "measure", lambda ids, *_: {"loss": np.zeros((len(ids), 64))}
+        simulation.engine, "measure", lambda ids, *_, **__: {"loss": np.zeros((len(ids), 64))}
     )
     simulation.step()
     assert rows.tables["rounds"][0]["probe_up_bits"] == 3 * 64 * 32
