@@ -171,8 +171,8 @@ def sent_by_clients(setup, folder, monkeypatch):
         for value in np.ravel(values):
             clear.setdefault(name, set()).add(struct.pack("<d", float(value)))
 
-    def measured(self, *given):
-        found = measure(self, *given)
+    def measured(self, *given, **named):
+        found = measure(self, *given, **named)
         for name, value in found.items():
             noted(name, value)
         return found
