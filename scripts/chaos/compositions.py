@@ -258,6 +258,8 @@ COMPANIONS = (
     "method",
 )
 """Keys that a component may need beside it: taken, too, from an experiment that uses it."""
+OF_SAMPLES = ("partition", "label_noise", "feature_shift", "concept_shift")
+"""Kinds that change samples, which a task made in Python has for good."""
 PLACES = {"optimizer": "local", "lr_schedule": "local", "model": "task"}
 """Kinds whose component stands in a table."""
 SHARES = (0.08, 0.15, 0.25)
@@ -399,6 +401,8 @@ class Compositions:
         tasks = [
             task for task in self.tasks if kind != "task" or task[0]["task"]["name"] == name
         ] or [({"task": self.record(rng, "task", name), "population": 6}, None)]
+        if kind in OF_SAMPLES:
+            tasks = [task for task in tasks if task[1] is None]
         if kind == "algorithm" and name in ADAPTED:
             tasks = [task for task in self.tasks if task[1] == ADAPTED[name]]
         task, own = rng.choice(tasks)

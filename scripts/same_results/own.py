@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ def made(name: str) -> Any:
     if name in ("adapters", "merged"):
         clients = [(rng.normal(size=(14 + k, 5)), rng.integers(0, 3, 14 + k)) for k in range(6)]
         federation = from_clients(clients, test_fraction=0.25, seed=3)
-        return own_task(federation, _merged() if name == "merged" else _adapted)
+        return own_task(federation, _merged if name == "merged" else _adapted)
     if name == "halves":
         clients = [(rng.normal(size=(10 + k, 5)), rng.integers(0, 2, 10 + k)) for k in range(6)]
         return own_task(from_clients(clients, test_fraction=0.25, seed=3), lambda: nn.Linear(5, 1))
@@ -82,7 +82,7 @@ def _adapted() -> nn.Module:
     return nn.Sequential(Adapted(5, 6), nn.ReLU(), Adapted(6, 3))
 
 
-def _merged() -> Callable[[], nn.Module]:
+def _merged() -> nn.Module:
     from motley.tasks.merged import merging  # older code has none
 
     return merging(_adapted)

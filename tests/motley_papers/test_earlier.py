@@ -266,7 +266,7 @@ def test_numbers_of_the_package_lie_in_the_checkout():
 
 def test_outside_a_checkout_it_is_told_where_numbers_lie(tmp_path, monkeypatch):
     """All but what asks for them works."""
-    monkeypatch.setattr(recipes, "RECIPES", "of/no/checkout")
+    monkeypatch.setattr(recipes, "MEASURED", "of/no/checkout")
     recipe = recipes.read("pfl_cifar10")
     assert recipe.measured is None
     assert kept_numbers(recipe, "small") is None

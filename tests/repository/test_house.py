@@ -100,7 +100,7 @@ def test_a_plain_round_stays_short(house: ModuleType) -> None:
     """As it is now, with a little room: what grows here is met by every reader."""
     sizes = house.plain_round()
     assert sizes["files"] <= 48
-    assert sizes["lines"] <= 2_500
+    assert sizes["lines"] <= 2_510
 
 
 def test_what_is_slow_to_import_is_imported_by_the_test_that_needs_it() -> None:

@@ -217,6 +217,14 @@ def _motley(words: list[str], where: str, run: bool) -> None:
     if name == "reproduce" and table is not None:
         assert table in published_table.names() or published_table.read(table).numbers
         return
+    sides = [word for word in words if word.startswith("recipe:")]
+    if name == "explain" and sides:  # tests/motley_papers runs them
+        tables = [
+            side.removeprefix("recipe:").partition("/")[0].partition("@")[0] for side in sides
+        ]
+        there = {*recipe.names(), *published_table.names(), "my_table.toml"}
+        assert there.issuperset(tables), f"{where}: {tables}"
+        return
     # typer 0.20: still words
     reads = [Path(inner.params[key]) for key in ("file", "where") if key in inner.params]
     if run and all(path.exists() for path in reads):

@@ -554,8 +554,8 @@ class _Base(NamedTuple):
     Parameters
     ----------
     model: its folder where there is a ``digest`` of it, else its configuration as JSON.
-    head, classes, names, padding: of a model that tells classes apart. inputs: of one of pairs, the
-    names of the rows of a sample.
+    head, classes, names, padding: of a model that tells classes apart.
+    inputs: of a model of pairs, the names of the rows of a sample.
     """
 
     model: str

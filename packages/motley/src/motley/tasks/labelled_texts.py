@@ -83,7 +83,8 @@ def read_labelled(
 
     Parameters
     ----------
-    text, label: names of columns. pair: of the column of second texts; empty: there is none.
+    text, label: names of columns.
+    pair: of the column of second texts; empty: there is none.
     client: of the column with the client of each row of a file; empty: there is none.
     words: whether each word has a label.
     folder: searched first.
