@@ -4,7 +4,7 @@ AlexNet's and ResNet-18's size.
     python benchmarks/compression.py [OUT.json] [--theta 0.2] [--repetitions 7]
 
 The update is heavy-tailed random numbers, one scale per layer. *compress* is error feedback,
-choice, quantising, the decoded vector and the client's next state
+choice, quantizing, the decoded vector and the client's next state
 (:func:`motley.transport.feedback.compress_update`); *encode* and *decode* are the wire format. The
 best repetition counts (another process on the machine can only slow one down); one thread. *peak*
 is the most memory that compress and encode allocate, in a run of its own. ``hutchinson`` is one

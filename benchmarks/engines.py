@@ -1,4 +1,4 @@
-"""Measures the engines' client steps per second against a plain centralised PyTorch loop on the
+"""Measures the engines' client steps per second against a plain centralized PyTorch loop on the
 same machine.
 
     python benchmarks/engines.py [OUT.json] [--quick] [--only WORKLOAD]

@@ -1,4 +1,4 @@
-"""Personalised methods here and in PFLlib, on the same files, from the same initial weights:
+"""Personalized methods here and in PFLlib, on the same files, from the same initial weights:
 accuracy and processor seconds.
 
     git clone https://github.com/TsingZ0/PFLlib && git -C PFLlib checkout d832e76

@@ -1,4 +1,4 @@
-"""Time of a round of personalised methods in the engines ``sequential``, ``threads`` and
+"""Time of a round of personalized methods in the engines ``sequential``, ``threads`` and
 ``batched``: ten clients, an MLP.
 
     python benchmarks/phases.py

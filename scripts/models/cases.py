@@ -247,7 +247,7 @@ def _odd(rng: random.Random, width: int) -> tuple[str, nn.Module]:
         ("frozen bias", lambda: _frozen_bias(width)),
         ("in place", InPlace),
         (
-            "batch standardised",
+            "batch standardized",
             lambda: Call(lambda x: (x - x.mean(0)) / (x.var(0, False) + 0.1).sqrt()),
         ),
         ("batch size", lambda: Call(lambda x: x * len(x))),
@@ -614,7 +614,7 @@ def _module(
                 noted.append("bound anew")
                 head = BoundAnew(width, out, False)
             elif chance < 0.12:
-                noted.append("normalised in place")
+                noted.append("normalized in place")
                 head = BoundAnew(width, out, True)
             ends: list[nn.Module] = []
             if rng.random() < 0.12:

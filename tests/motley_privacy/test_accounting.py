@@ -243,7 +243,7 @@ def test_the_full_multiplier_for_fixed_cohorts_would_claim_too_little(z, epsilon
 
 
 def test_the_library_ignores_the_count_of_randomised_responses():
-    """Which is why no randomised response is composed by count here."""
+    """Which is why no randomized response is composed by count here."""
     bit = dp_accounting.RandomizedResponseDpEvent(2 / (1 + math.e), 2)
     relation = dp_accounting.NeighboringRelation.REPLACE_ONE
     assert PLDAccountant(relation).compose(bit, 20).get_epsilon(DELTA) == pytest.approx(

@@ -1,4 +1,4 @@
-"""Personalised methods: the worked numbers of docs/methods/algorithms.md, and the cases in which
+"""Personalized methods: the worked numbers of docs/methods/algorithms.md, and the cases in which
 two methods must coincide."""
 
 from __future__ import annotations

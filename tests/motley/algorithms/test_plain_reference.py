@@ -2,7 +2,7 @@
 torch alone, on the same batches.
 
 Nothing of the library computes here but the batches' indices: models are whole modules that are
-copied, and optimisers are torch's.
+copied, and optimizers are torch's.
 """
 
 from __future__ import annotations

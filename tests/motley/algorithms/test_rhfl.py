@@ -82,7 +82,7 @@ def test_nobody_with_a_past_is_uniform_and_alone_is_all():
 
 
 def test_feedback_is_the_weighted_divergence_from_the_others():
-    """Own R is left out: sum over i != 1 of W_i KL(R_i || p), W unnormalised as it is."""
+    """Own R is left out: sum over i != 1 of W_i KL(R_i || p), W unnormalized as it is."""
     soft = torch.tensor([[[0.9, 0.1]], [[0.5, 0.5]], [[0.2, 0.8]]]).double()
     weights = torch.tensor([0.5, 0.3, 0.7]).double()
     logits = torch.tensor([[1.0, 0.0]]).double()

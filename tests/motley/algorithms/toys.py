@@ -50,7 +50,7 @@ class Toy:
     Parameters
     ----------
     method: under test. model: A or B. start: initial weights. targets: of each client. solver:
-    local optimiser.
+    local optimizer.
     loss: of targets that are classes; None: half the squared error.
     """
 

@@ -18,7 +18,7 @@ MASK = (1 << 64) - 1
 
 
 def mix(z):
-    """SplitMix64's finaliser, on Python integers."""
+    """SplitMix64's finalizer, on Python integers."""
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
     return z ^ (z >> 31)

@@ -514,7 +514,7 @@ def test_padding_with_a_sample_that_shares_nothing_is_seen() -> None:
 
 
 def test_padding_beside_other_samples_of_a_client_is_seen() -> None:
-    """A last batch of one sample beside a full batch: standardised, it is 0 alone, and not beside
+    """A last batch of one sample beside a full batch: standardized, it is 0 alone, and not beside
     the sample that fills its place."""
     clients = [(x[:n], y[:n]) for (x, y), n in zip(CLIENTS, (3, 6, 2, 2), strict=True)]
     with pytest.warns(UserWarning, match="vmap does not train this model"):

@@ -54,7 +54,7 @@ class Shifted(LocalRule):
 
 
 class Drifting(LocalRule):
-    """A step outside of the optimiser, which differs from client to client."""
+    """A step outside of the optimizer, which differs from client to client."""
 
     def correction(self, ctx):
         return GradientCorrection(

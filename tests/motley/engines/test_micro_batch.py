@@ -64,7 +64,7 @@ def test_parts_as_large_as_the_batch_change_no_bit_and_leaving_them_out_no_run_i
         ({"engine": "batched"}, r"batches pass in parts \(local.micro_batch\), which sequential"),
         (
             {"task": {**KEYS["task"], "model": {"name": "mlp", "norm": "batch"}}},
-            "local.micro_batch: BatchNorm would normalise each part",
+            "local.micro_batch: BatchNorm would normalize each part",
         ),
     ],
 )

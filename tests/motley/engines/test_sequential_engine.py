@@ -23,7 +23,7 @@ def mlp():
 def by_hand(
     setting: Setting, job: Job, x: torch.Tensor, mu: float, optimizer
 ) -> tuple[torch.Tensor, list[float]]:
-    """The textbook loop: a module, torch's own optimiser, the proximal term in the loss."""
+    """The textbook loop: a module, torch's own optimizer, the proximal term in the loss."""
     model = setting.task.model().double()
     nn.utils.vector_to_parameters(x.clone(), model.parameters())
     anchor = [p.detach().clone() for p in model.parameters()]

@@ -263,7 +263,7 @@ def test_without_a_step_no_gradient_is_met(setting, jobs, download):
 
 
 def test_the_validation_loss_is_of_held_out_samples_and_noisy_labels(setting, download):
-    """Plain cross-entropy, also where the algorithm minimises something else."""
+    """Plain cross-entropy, also where the algorithm minimizes something else."""
     s = with_held_out(setting(MODELS["mlp"][0], loss=FlashRobust()))
     sent = download(s)
     data = s.task.federation

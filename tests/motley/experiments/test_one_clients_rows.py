@@ -141,7 +141,7 @@ def test_other_clients_of_arrays_keep_their_data():
 
 TRAINED = {
     "batches": {"local": {"epochs": None, "steps": 5, "batch_size": 4}},
-    "an optimiser": {"local": {"steps": 3, "batch_size": 4, "optimizer": {"name": "adam"}}},
+    "an optimizer": {"local": {"steps": 3, "batch_size": 4, "optimizer": {"name": "adam"}}},
     "window": {"drift": {"name": "window", "share": 0.4}, "local": {"steps": 3, "batch_size": 2}},
     "label noise": {"label_noise": {"name": "symmetric", "rate": 0.5}, "local": {"steps": 4}},
     "poisson": {"selector": {"name": "poisson", "rate": 0.999}},

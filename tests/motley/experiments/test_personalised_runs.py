@@ -1,4 +1,4 @@
-"""Personalised methods in whole runs: what is billed, what is examined and stored, kills and
+"""Personalized methods in whole runs: what is billed, what is examined and stored, kills and
 resumes, what is refused."""
 
 from __future__ import annotations

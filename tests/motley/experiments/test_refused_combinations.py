@@ -98,8 +98,8 @@ CONTROLLED = [
     ),
     (
         FedNova(),
-        "FedNova's server scales normalised updates of the whole model, and under {} clients do "
-        "not normalise theirs",
+        "FedNova's server scales normalized updates of the whole model, and under {} clients do "
+        "not normalize theirs",
     ),
 ]
 

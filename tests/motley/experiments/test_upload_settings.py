@@ -127,11 +127,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"compressor": "identity"},
         r"compressor: Identity sends every value, so a budget has no effect; use topk",
     ),
-    "a budget for a quantiser": (
+    "a budget for a quantizer": (
         {"compressor": "qsgd"},
         r"compressor: QSGD sends every value, so a budget has no effect",
     ),
-    "an allocator for a quantiser": (
+    "an allocator for a quantizer": (
         {"compressor": "signs", "budget": "constant", "allocator": "optrate"},
         r"compressor: Signs sends every value",
     ),
@@ -151,11 +151,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"quantizer": "randomk"},
         r"quantizer: got TopK then RandomK; expected a sparsifier .*, then a quantizer",
     ),
-    "two quantisers": (
+    "two quantizers": (
         {"compressor": "qsgd", "quantizer": "signs"},
         r"quantizer: got QSGD then Signs; expected a sparsifier",
     ),
-    "nothing to quantise": (
+    "nothing to quantize": (
         {"compressor": "identity", "quantizer": "qsgd"},
         r"quantizer: got Identity then QSGD",
     ),
@@ -181,7 +181,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"feedback": "ef21", "algorithm": "scaffold"},
         r"feedback: 'ef21' has the server average all clients' vectors; it goes with",
     ),
-    "ef21 and normalised updates": (
+    "ef21 and normalized updates": (
         {"feedback": "ef21", "algorithm": "fednova", "weights": "uniform"},
         r"feedback: 'ef21' has the server average",
     ),

@@ -205,7 +205,7 @@ def test_it_costs_nothing_and_changes_nothing(whole, tmp_path, monkeypatch):
 
 
 def test_own_models_are_examined_as_they_are(tmp_path):
-    """Under FedBN every client has its own normalisation, and the mean over clients decides where
+    """Under FedBN every client has its own normalization, and the mean over clients decides where
     they hold the test data."""
     keys = {
         **SMALL,

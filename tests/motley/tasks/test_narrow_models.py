@@ -16,7 +16,7 @@ IMAGE = (3, 32, 32)
 
 
 def benchmark_cnn():
-    """The convolutional network of a personalised-learning library: 32 and 64 channels of 5x5, 512
+    """The convolutional network of a personalized-learning library: 32 and 64 channels of 5x5, 512
     hidden features."""
     return nn.Sequential(
         nn.Conv2d(1, 32, 5),

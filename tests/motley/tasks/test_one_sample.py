@@ -32,7 +32,7 @@ class KeptInEvaluation(nn.Module):
 
 
 class Functional(nn.Module):
-    """Normalisation without a layer."""
+    """Normalization without a layer."""
 
     def __init__(self) -> None:
         super().__init__()

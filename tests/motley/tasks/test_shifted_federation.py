@@ -32,7 +32,7 @@ def federation(**keys):
 @pytest.mark.parametrize("scale", ["standard", "unit"])
 @pytest.mark.parametrize("test", ["global", "client"])
 def test_features_are_shifted_as_pixels_for_training_and_own_test(test, scale):
-    """An inverted client's pixels are 1 - x before standardising; the common test set is
+    """An inverted client's pixels are 1 - x before standardizing; the common test set is
     untouched."""
     task = {"name": "image", "data": "digits", "model": "digits_mlp", "scale": scale}
     keys = {"task": task, "split": {"test": test}}
@@ -49,7 +49,7 @@ def test_features_are_shifted_as_pixels_for_training_and_own_test(test, scale):
             if group[client] == 0:
                 assert torch.allclose(before, after, atol=1e-5)
             elif len(rows):
-                total = before + after  # x + (1 - x) in standardised units is one number everywhere
+                total = before + after  # x + (1 - x) in standardized units is one number everywhere
                 assert torch.allclose(total, total.flatten()[0].expand_as(total), atol=1e-4)
                 assert not torch.allclose(before, after, atol=0.1)
     if test == "global":

@@ -565,7 +565,7 @@ def test_every_engine_agrees_with_the_reference(name: object, engine: str) -> No
             {"algorithm": "fednova", "weights": "horvitz_thompson"},
             "two weighted means, whose weights must sum to 1",
         ),
-        ({"algorithm": "fednova", "server": "adam"}, "FedNova's updates are normalised"),
+        ({"algorithm": "fednova", "server": "adam"}, "FedNova's updates are normalized"),
         (
             {"algorithm": "scaffold", "aggregator": "median"},
             "Median compares plain updates, but ControlVariates also uploads dc",

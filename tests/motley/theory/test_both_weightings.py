@@ -1,5 +1,5 @@
 """Methods that were published with equal weights, weighted by samples: steps worked by hand, the
-objective that they minimise, and equal samples, which change nothing."""
+objective that they minimize, and equal samples, which change nothing."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_how_many_values_a_share_is() -> None:
 
 
 def test_paper_bits() -> None:
-    """The papers' account: 32 theta N, not rounded up, places free; quantisers count their own
+    """The papers' account: 32 theta N, not rounded up, places free; quantizers count their own
     width."""
     layout = layout_of(7850)
     assert TopK().paper_bits(0.005, layout, KEY) == round(32 * 0.005 * 7850) == 1256
@@ -349,7 +349,7 @@ def test_random_k_is_unbiased_with_its_variance() -> None:
     assert torch.equal(plain.values, v[plain.indices()])
 
 
-# ------------------------------------------------------------------------------------- quantisers
+# ------------------------------------------------------------------------------------- quantizers
 
 
 def draws(compressor: QSGD | TernGrad, v: torch.Tensor, n: int) -> torch.Tensor:

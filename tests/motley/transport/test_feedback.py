@@ -117,7 +117,7 @@ def test_what_is_left_of_quantised_values_is_kept() -> None:
     done = once(Fixed(1.0), Chain(TopK(), QSGD(1, 0)), v, None, 0.5)
     assert set(done.update.abs().tolist()) <= {0.0, 10.0}
     assert torch.allclose(done.update + done.client_state["e"], v)
-    # not 0, as the unquantised value would leave it
+    # not 0, as the unquantized value would leave it
     assert done.client_state["e"][1] in (-8.0, 2.0)
     signs = once(Fixed(1.0), Signs(), v, None, 1.0)
     assert torch.allclose(signs.update + signs.client_state["e"], v)

@@ -163,7 +163,7 @@ def test_blur_is_gaussian():
 
 
 def test_standardised_pixels_are_shifted_as_the_pixels_they_stand_for():
-    """Black and white are given per channel; the result is the shifted picture, standardised."""
+    """Black and white are given per channel; the result is the shifted picture, standardized."""
     mean = np.array([0.3, 0.6]).reshape(1, 2, 1, 1)
     deviation = np.array([0.2, 0.5]).reshape(1, 2, 1, 1)
     shift = ImageTransforms(contrast=(0.5, 0.9))

@@ -25,7 +25,7 @@ def test_what_the_page_says_in_words_is_what_the_tables_hold():
     assert large[0.005]["places"][0] / large[0.005]["paper"] > 2 / 3
     saved = max(1 - row["golomb"] / row["topk"] for row in large.values())
     assert f"would save at most {100 * saved:.0f} % of AlexNet's messages" in page
-    assert "quantised to 8 bits, a share of 10 % of AlexNet is more places than values" in page
+    assert "quantized to 8 bits, a share of 10 % of AlexNet is more places than values" in page
     assert large[0.1]["topk then qsgd"] < 2 * large[0.1]["places"][0]
     kinds = {
         name: {row["theta"]: row["places"][1] for row in m["rows"]} for name, m in models.items()

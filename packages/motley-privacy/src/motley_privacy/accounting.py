@@ -26,7 +26,7 @@ Kind = Literal["gaussian", "laplace", "gumbel", "poisson", "without_replacement"
 _AMPLIFIED = ("poisson", "without_replacement")
 _RENYI = {"gumbel", "without_replacement", "discrete"}
 _COARSE = 1e-3
-"""Discretisation of privacy losses while a multiplier is sought; the bound itself is computed at
+"""Discretization of privacy losses while a multiplier is sought; the bound itself is computed at
 the library's own."""
 _MUCH = 100.0
 """Sum of counts over multipliers of Laplace noise from which distributions of losses outgrow

@@ -53,7 +53,7 @@ class TableFlag(NamedTuple):
 
 
 TABLE_FLAGS = (
-    TableFlag("sep", str, "MARK", "What divides columns, if it is not recognised."),
+    TableFlag("sep", str, "MARK", "What divides columns, if it is not recognized."),
     TableFlag("decimal", str, "MARK", "The decimal mark: . or ,"),
     TableFlag("thousands", str, "MARK", "The mark between groups of three digits."),
     TableFlag("encoding", str, "NAME", "If it is not UTF-8, e.g. latin-1."),

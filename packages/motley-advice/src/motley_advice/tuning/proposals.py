@@ -230,7 +230,7 @@ class Proposals:
 
     def _spread(self, number: int) -> dict[str, Any]:
         """Return the params of one of the first trials: the file's own values, then points spread
-        evenly (Kronecker's sequence with the generalised golden ratio, from a random start)."""
+        evenly (Kronecker's sequence with the generalized golden ratio, from a random start)."""
         own = {key: space.number(self._own_values.get(key)) for key, space in self._spaces.items()}
         if not number and None not in own.values():
             return {key: _param(space, own[key] or 0.0) for key, space in self._spaces.items()}

@@ -320,7 +320,7 @@ def _rule(
 
 
 def _keys(config: Mapping[str, Any], changed: Sequence[str]) -> dict[str, list[Any]]:
-    """Return of each key of a rule the values that say the same, by which a real run is recognised;
+    """Return of each key of a rule the values that say the same, by which a real run is recognized;
     of a selector the options that are not its defaults, too, which is what a Flower strategy
     records; of the probe what a deployment records, which measures speeds whatever is said.
     ``changed``: keys that were varied beside selector, synchrony and cohort."""

@@ -32,7 +32,7 @@ class SelectionSettings:
     ends in a sentence where most clients said nothing. A number in the file of clients goes before
     either.
     weights: ``"strategy"``: as the strategy weighs; ``"selector"``: by the cohort's weights,
-    normalised by the strategy.
+    normalized by the strategy.
     rounds_done, clients_sent: rounds and dispatches of the selector before this run, if it comes
     from a simulation or an earlier run.
     save: file that holds the selector's bytes after every round; None: none. Where the disk

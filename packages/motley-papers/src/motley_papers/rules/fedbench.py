@@ -4,7 +4,7 @@ NechbaMohammed/FedFramework ``9a03bf3`` (``fedml/algorithms/scaffold/client.py``
 after the client of Flower's baseline ``niid_bench``. x the received model, y the client's after K
 steps, c the server's variate, c_i the client's, both from 0:
 
-    receive x, c;  K times: a step of the optimiser, then w <- w - lr (c - c_i)
+    receive x, c;  K times: a step of the optimizer, then w <- w - lr (c - c_i)
     v = s (y - x) / (lr K)                    s = 1  as released; -1 repaired
     c_i <- c_i - c + v                        kept, and as released never read again: c_i = 0
     send y - x, and v                         as released; the change of c_i repaired
@@ -14,7 +14,7 @@ The fourth difference, gradients of norm at most 1, is ``local.clip`` of the exp
 repaired it is ``scaffold`` with ``corrects = "weights"`` and ``divisor = "steps"``.
 
 What follows, where all clients take K steps (about so otherwise), G_t the mean of what the clients'
-own optimisers add up to in round t, along the corrected paths:
+own optimizers add up to in round t, along the corrected paths:
 
     as released      x_{t+1} = x_0 + G_t             one round of local work from the first model
     variate read     x_{t+1} = x_t + G_t - sum_{s<t} (x_s - x_0)     swings grow by sqrt 2 a round

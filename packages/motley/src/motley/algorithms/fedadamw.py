@@ -21,7 +21,7 @@ block, or twice the model.
 
 Deviations and readings
 -----------------------
-* The method is the local optimiser: ``local.optimizer`` gives the learning rate and is plain SGD
+* The method is the local optimizer: ``local.optimizer`` gives the learning rate and is plain SGD
   (no momentum, decay or clipping). Its steps are directions of its own, which the batched engines
   do not compute.
 * READING the paper divides attention by heads and takes other layers whole; blocks are parameter

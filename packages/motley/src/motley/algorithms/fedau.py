@@ -26,7 +26,7 @@ Deviations and readings
   and another one begins. That is what is here.
 * Rounds without any upload are no steps, and lengthen no interval. An upload that was late or lost
   ends none.
-* READING ``weights = "examples"`` minimises ``sum p_k F_k``, p_k = n_k / n: the step is
+* READING ``weights = "examples"`` minimizes ``sum p_k F_k``, p_k = n_k / n: the step is
   ``sum_S p_k w_k delta_k``. Other weightings, under which an absent client has no p_k, are refused.
 * Buffers are averaged over the cohort. Published: ``cutoff`` 50 beside none.
 

@@ -29,7 +29,7 @@ Deviations and readings
 * Rounds without any upload are no steps: nobody learned in them. An upload that was late or lost
   leaves its client the model that it had.
 * READING ``weights = "examples"`` takes ``sum_S n_k x'_k / sum_S n``, whose mixing has n_k as its
-  fixed distribution, where the paper's is uniform: it minimises ``sum p_k F_k``. Other weightings
+  fixed distribution, where the paper's is uniform: it minimizes ``sum p_k F_k``. Other weightings
   are refused.
 * READING the mean of all models, of which the text's convergence speaks, is what the authors' code
   (commit e0b8538) examines, and so it is here, also what a new client receives. It is the plain

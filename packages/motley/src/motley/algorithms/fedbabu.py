@@ -18,7 +18,7 @@ Deviations and readings
 -----------------------
 * INTERPRETATION-D the initial head is not billed: every client draws it from the run's seed, as it
   does the initial model.
-* Fine-tuning moves base and head with the run's own optimiser and learning rate, from the average
+* Fine-tuning moves base and head with the run's own optimizer and learning rate, from the average
   (not from the client's last model).
 * With ``own_norms`` clients keep BatchNorm, too, as under FedBN; there is no shared model then.
 * Any weights, by default ``uniform``, as in the authors' code.

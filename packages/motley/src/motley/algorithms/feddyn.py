@@ -1,4 +1,4 @@
-"""FedDyn: a dynamic regulariser aligns the clients' optima with the global one.
+"""FedDyn: a dynamic regularizer aligns the clients' optima with the global one.
 
 Acar, Zhao, Matas Navarro, Mattina, Whatmough, Saligrama: *Federated Learning Based on Dynamic
 Regularization*, ICLR 2021.
@@ -20,7 +20,7 @@ Deviations and readings
 -----------------------
 * The experiment's local steps approximate the argmin; the method diverges if they are crude or
   alpha is small.
-* READING ``weights = "examples"`` minimises ``sum p_k F_k``: where nothing moves, w_k = x and h =
+* READING ``weights = "examples"`` minimizes ``sum p_k F_k``: where nothing moves, w_k = x and h =
   0, so ``sum p_k g_k = sum p_k grad F_k(x) = 0``; under ``uniform`` that of the plain mean, for
   which the paper proves its rates. One ``alpha`` for all, as in the paper. The authors' code has
   plain means and one for each client (``by_samples``), so that large clients are held less: the
@@ -174,7 +174,7 @@ class DynamicAverage(Server):
 
 @dataclass(frozen=True)
 class FedDyn(Method):
-    """Dynamic regularisation: options ``alpha`` (0.01) and ``alphas``: ``common``, or
+    """Dynamic regularization: options ``alpha`` (0.01) and ``alphas``: ``common``, or
     ``by_samples``, for each client its own."""
 
     paper: ClassVar[Paper] = cite("acar2021feddyn")

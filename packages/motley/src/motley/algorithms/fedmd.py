@@ -10,7 +10,7 @@ Federated Learning (arXiv:1910.03581), Algorithm 1.
     digest        client k trains on the public samples towards f~
     revisit       client k trains on its own samples
 
-Symbols: the distance that digest minimises is the mean of ``|f_k(u) - f~(u)|`` over samples and
+Symbols: the distance that digest minimizes is the mean of ``|f_k(u) - f~(u)|`` over samples and
 classes, by Adam, as in the authors' code (commit 226c6bc); the text leaves it open.
 
 State: each client's model after digest, from which it goes on, and the one after revisit, with

@@ -23,7 +23,7 @@ decomposition of every matrix a step, for which a GPU waits, and which is not co
 
 Deviations and readings
 -----------------------
-* The method is the local optimiser, as under :mod:`motley.algorithms.fedadamw`, whose server it is.
+* The method is the local optimizer, as under :mod:`motley.algorithms.fedadamw`, whose server it is.
 * The paper speaks of matrices; vectors are the code's: Adam with moments .9 and .95, eps 1e-10.
 * READING the code multiplies lr by 1 - alignment, so that decay is mixed, too, and by ``matrix_lr``
   for matrices, decay included; here ``matrix_lr`` is of O alone.

@@ -1,4 +1,4 @@
-"""FedNova: updates are normalised by the amount of local work, so that clients with more steps do
+"""FedNova: updates are normalized by the amount of local work, so that clients with more steps do
 not bias the objective.
 
 Wang, Liu, Liang, Joshi, Poor: *Tackling the Objective Inconsistency Problem in Heterogeneous
@@ -101,7 +101,7 @@ class NormalisedUpdate(LocalRule):
     def finish(
         self, after: ModelState, context: JobContext
     ) -> tuple[Mapping[str, Part], ClientState | None]:
-        """Return the normalised update (zero without a step) and ``||a||_1``."""
+        """Return the normalized update (zero without a step) and ``||a||_1``."""
         parts, client_state = super().finish(after, context)
         norm = context.solver_norm
         delta = parts["delta"].value / norm if norm else parts["delta"].value
@@ -113,7 +113,7 @@ class NormalisedUpdate(LocalRule):
         }, client_state
 
     def update(self, parts: Parts) -> Tensor:
-        """Return the normalised update times ``||a||_1``; zero without a step."""
+        """Return the normalized update times ``||a||_1``; zero without a step."""
         return parts["delta"].value * parts["solver_norm"].value
 
     @override
@@ -126,7 +126,7 @@ class NormalisedUpdate(LocalRule):
         if not isinstance(algorithm.server, NormalisedAverage):
             name = type(algorithm.server).__name__
             return (
-                f"FedNova's updates are normalised, which the server rule {name} does not "
+                f"FedNova's updates are normalized, which the server rule {name} does not "
                 "undo; leave server out"
             )
         return None
@@ -154,8 +154,8 @@ class NormalisedAverage(Server):
             return None
         name = type(algorithm.local).__name__
         return (
-            f"FedNova's server scales normalised updates of the whole model, and under {name} "
-            "clients do not normalise theirs"
+            f"FedNova's server scales normalized updates of the whole model, and under {name} "
+            "clients do not normalize theirs"
         )
 
     @override
@@ -175,7 +175,7 @@ class NormalisedAverage(Server):
 
 @dataclass(frozen=True)
 class FedNova(Method):
-    """Normalised averaging: options ``mu`` (0, FedProx's proximal term), ``server_lr`` (1) and
+    """Normalized averaging: options ``mu`` (0, FedProx's proximal term), ``server_lr`` (1) and
     ``server_momentum`` (0)."""
 
     paper: ClassVar[Paper] = cite("wang2020fednova")

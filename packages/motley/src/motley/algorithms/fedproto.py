@@ -3,7 +3,7 @@
 Tan, Long, Liu, Zhou, Lu, Jiang, Zhang: *FedProto: Federated Prototype Learning across Heterogeneous
 Clients*, AAAI 2022 (arXiv:2105.00243).
 
-    client k  minimises  l + lam mean_j (z_j - P_yj)^2
+    client k  minimizes  l + lam mean_j (z_j - P_yj)^2
               of a sample of class y with the features z_j, j = 1, ..., d;
               sends, of each class c among its samples, the sum of the features and the count
               n_kc;  keeps its model

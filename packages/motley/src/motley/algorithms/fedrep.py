@@ -16,7 +16,7 @@ pass, a third of a step.
 
 Deviations and readings
 -----------------------
-* Each phase begins with fresh optimiser state and writes nothing outside of its own parameters.
+* Each phase begins with fresh optimizer state and writes nothing outside of its own parameters.
 * BatchNorm statistics of the base move in both phases, as its layers do see the batches.
 * With ``own_norms`` clients keep BatchNorm, too, as under FedBN; that of the base trains with the
   base.

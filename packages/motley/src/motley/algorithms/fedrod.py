@@ -23,7 +23,7 @@ Deviations and readings
   of G. In FL-bench the own prediction is that of P alone.
 * A class that the client does not have has the probability 0 under the balanced loss (its output is
   lowered by 100), for any gamma above 0.
-* Both heads take their step with the optimiser of the experiment, P with moments of its own.
+* Both heads take their step with the optimizer of the experiment, P with moments of its own.
 * P takes its gradient under the loss without counts, also where another loss prepares something.
 * Not here: the P-head made by a hypernetwork, and its other losses (class-balanced, LADE).
 * Loss and weights: a loss for classes; ``weights = "examples"``, as published.

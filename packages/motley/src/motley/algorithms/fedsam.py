@@ -24,7 +24,7 @@ Deviations and readings
 * Clipping, momentum and decay act on the gradient at w + e, as in both codes.
 * BatchNorm statistics move with every forward pass, those at w + e too; the loss that clients
   report is that of a step's first pass, under FedLESAM the one at w + e.
-* Not here: momentum (MoFedSAM), control variates (FedLESAM-S), a dynamic regulariser (FedLESAM-D),
+* Not here: momentum (MoFedSAM), control variates (FedLESAM-S), a dynamic regularizer (FedLESAM-D),
   and ASAM's scaling.
 * Published: FedLESAM's code has rho = .1, lr .1 falling by .998, 5 epochs, batches of 25, decay
   .001.

@@ -10,11 +10,11 @@ Personalization*, 2019 (arXiv:1910.10252).
 
 State, traffic and virtual time: those of the method. Fine-tuning belongs to the examination:
 nothing goes on from it. FedAvg with fine-tuning, not FedAvg alone, is the fair rival of a
-personalised method.
+personalized method.
 
 Deviations and readings
 -----------------------
-* All parameters move, with the run's own optimiser and learning rate (``lr`` overrides it), by
+* All parameters move, with the run's own optimizer and learning rate (``lr`` overrides it), by
   plain steps without the method's correction of the gradient, on batches that no training uses.
 * The shared model is examined, too, in the scopes ``global``, ``shared_mean`` and
   ``shared_client``.

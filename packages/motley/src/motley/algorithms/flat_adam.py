@@ -1,4 +1,4 @@
-"""Adam on one flat vector, for optimisation at the server (Kingma, Ba: *Adam: A Method for
+"""Adam on one flat vector, for optimization at the server (Kingma, Ba: *Adam: A Method for
 Stochastic Optimization*, ICLR 2015)."""
 
 from __future__ import annotations

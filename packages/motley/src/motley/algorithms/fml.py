@@ -28,8 +28,8 @@ Deviations and readings
 * The equations are those of the authors' code (commit b547bbf), where the divergence is a sum over
   classes, and a mean over the batch. HtFLlib (commit e959261) divides it by the number of classes,
   and passes gradients from each model's divergence to the other one, too: not built.
-* READING both models take the local optimiser's rate, which begins afresh in every round; in the
-  code the own model's optimiser goes on.
+* READING both models take the local optimizer's rate, which begins afresh in every round; in the
+  code the own model's optimizer goes on.
 * INTERPRETATION-D a client's own model begins as the run's initial one of its architecture, the
   common model as that of the last.
 * With ``alpha = 1`` the own models are those of local training, bit for bit, and with ``beta = 1``

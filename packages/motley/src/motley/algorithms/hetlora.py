@@ -4,7 +4,7 @@ let go of ranks that they do not need.
 Cho, Liu, Xu, Fahrezi, Joshi: *Heterogeneous LoRA for Federated Fine-tuning of On-Device Foundation
 Models*, EMNLP 2024 (arXiv:2401.06432).
 
-    client k  of rank r: W = W_0 + s B A, from the first r ranks of B and A (truncation); minimises
+    client k  of rank r: W = W_0 + s B A, from the first r ranks of B and A (truncation); minimizes
               F_k + lam |B'| |A'|,   B', A' the ranks from q = floor(gamma r) on
     pruning   |B'| |A'| is smaller than as received: the client sends q ranks, and holds q from now
     server    B <- sum_k w_k B_k,   A <- sum_k w_k A_k,   w_k = |B_k A_k| / sum of all |B_j A_j|

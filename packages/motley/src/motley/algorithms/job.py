@@ -28,7 +28,7 @@ class PreTrainingSignals(NamedTuple):
     Parameters
     ----------
     loss: mean loss.
-    gradient: ``[D]``, gradient of the mean loss; normalisation layers use the received statistics.
+    gradient: ``[D]``, gradient of the mean loss; normalization layers use the received statistics.
     """
 
     loss: float = math.nan

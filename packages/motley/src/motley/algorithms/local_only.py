@@ -1,6 +1,6 @@
 """Local training alone: every client trains a model of its own, and nothing is sent.
 
-The baseline of personalised methods (Smith, Chiang, Sanjabi, Talwalkar: *Federated Multi-Task
+The baseline of personalized methods (Smith, Chiang, Sanjabi, Talwalkar: *Federated Multi-Task
 Learning*, NeurIPS 2017, arXiv:1705.10467, section 5, compares with it).
 
     client k  w_k <- w_k - lr g(w_k), tau times, in every round in which it takes part;  keeps w_k

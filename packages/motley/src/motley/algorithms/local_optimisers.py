@@ -1,4 +1,4 @@
-"""Local optimisers of the clients. Learning-rate schedules are applied outside: every step is given
+"""Local optimizers of the clients. Learning-rate schedules are applied outside: every step is given
 its ``lr``.
 
 One step of :class:`SGD`, in this order (gradient ``g`` of the batch's mean loss, received model
@@ -12,7 +12,7 @@ One step of :class:`SGD`, in this order (gradient ``g`` of the batch's mean loss
                                          they are not merged
     v <- momentum v + g                  v starts at 0 in every round
     w <- w - lr v                        nesterov: w - lr (g + momentum v)
-    w <- w - lr drift                    an algorithm's correction outside of the optimiser
+    w <- w - lr drift                    an algorithm's correction outside of the optimizer
 
 :class:`Adam` takes the same ``g``, decay included, and then steps along its moments (so a proximal
 term enters before them, docs/methods/algorithms.md#flash-columns):
@@ -27,7 +27,7 @@ Algorithm 2 with the learning rate as its schedule, as torch does):
 
     w <- w - lr weight_decay w
 
-``drift`` comes last under every optimiser.
+``drift`` comes last under every optimizer.
 
 A step works on *blocks*: tensors whose first axis is the client. A flat vector is one block
 ``[1, D]``; a batched engine passes one block ``[c, *shape]`` per parameter. So every engine runs
@@ -104,7 +104,7 @@ class Clip:
 
 
 class Solver(ABC):
-    """A local optimiser. Subclasses are frozen dataclasses of options, ``lr`` (learning rate) and
+    """A local optimizer. Subclasses are frozen dataclasses of options, ``lr`` (learning rate) and
     ``clip`` among them.
 
     ``linear``: whether an update is a weighted sum of the gradients, ``lr sum a_s g_s`` with
@@ -122,7 +122,7 @@ class Solver(ABC):
 
     @property
     def moments(self) -> int:
-        """How many numbers the optimiser keeps of each weight."""
+        """How many numbers the optimizer keeps of each weight."""
         return sum(part is not None for part in self.fresh(torch.zeros(1)))
 
     @abstractmethod

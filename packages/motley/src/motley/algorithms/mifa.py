@@ -31,7 +31,7 @@ Deviations and readings
 * Memories begin with zeros, where MIFA's paper lets everybody take part in round 1.
 * The mean of the memories is kept as a running sum in float64, not summed anew.
 * ``weights = "uniform"`` is the default, as published. READING ``"examples"``, the last lines
-  above, minimises ``sum p_k F_k``, p_k = n_k / n: v is ``sum p_k Y_k`` with the cohort's memories
+  above, minimizes ``sum p_k F_k``, p_k = n_k / n: v is ``sum p_k Y_k`` with the cohort's memories
   renewed, in FedVARP with the cohort's weighted mean of differences. Both papers prove their rates
   for the plain mean; there FedVARP's v is unbiased under uniform draws, by n_k only approximately.
   Other weightings, under which an absent client has no p_k, are refused. Buffers are averaged over

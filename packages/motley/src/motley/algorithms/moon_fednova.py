@@ -1,11 +1,11 @@
-"""MOON's contrastive loss at the clients, FedNova's normalised averaging at the server.
+"""MOON's contrastive loss at the clients, FedNova's normalized averaging at the server.
 
 Li, He, Song: *Model-Contrastive Federated Learning*, CVPR 2021 (arXiv:2103.16257), and Wang, Liu,
 Liang, Joshi, Poor: *Tackling the Objective Inconsistency Problem in Heterogeneous Federated
 Optimization*, NeurIPS 2020 (arXiv:2007.07481).
 
 The loss is MOON's, ``l + mu contrast``; the update that it leads to is uploaded and averaged as
-FedNova's, ``(w - x) / ||a||_1`` and ``||a||_1``. One changes what a client minimises, the other how
+FedNova's, ``(w - x) / ||a||_1`` and ``||a||_1``. One changes what a client minimizes, the other how
 much its steps count, so neither knows of the other.
 
 State: with each client that took part, its local model before averaging. Cost: MOON's two forward
@@ -50,7 +50,7 @@ class NormalisedPreviousModel(NormalisedUpdate, PreviousModel):
 
 @dataclass(frozen=True)
 class MoonFedNova(Moon):
-    """MOON's loss under FedNova's normalised averaging: options ``mu`` (1) and ``temperature``
+    """MOON's loss under FedNova's normalized averaging: options ``mu`` (1) and ``temperature``
     (0.5) of the loss."""
 
     @override

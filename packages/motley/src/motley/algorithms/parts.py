@@ -90,7 +90,7 @@ class _MethodPart(ABC):  # noqa: B024 - what the four parts of a method share
 
 
 class Loss(_MethodPart):
-    """The loss that clients minimise. Subclasses are frozen dataclasses of options.
+    """The loss that clients minimize. Subclasses are frozen dataclasses of options.
 
     ``kind``: the targets that it is made for, None: any; a loss for classes takes a class per
     position, too (:mod:`motley.algorithms.positions`). ``whole_model``: whether it compares
@@ -365,7 +365,7 @@ class LocalRule(_MethodPart):
         return 1.0
 
     def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
-        """Return the model that a client starts from (FedBN inserts the client's normalisation
+        """Return the model that a client starts from (FedBN inserts the client's normalization
         layers), in training and probes. It depends on the client's state only under
         :attr:`PersonalRule.starts_own` and :attr:`choice`."""
         return ModelState(download["x"], download["buffers"], download["counters"])

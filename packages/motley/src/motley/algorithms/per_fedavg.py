@@ -9,7 +9,7 @@ Fallah, Mokhtari, Ozdaglar: *Personalized Federated Learning: A Meta-Learning Ap
               samples
 
 Symbols: alpha the learning rate of the step that a client is to take; lr that of the experiment's
-local optimiser (the paper's beta).
+local optimizer (the paper's beta).
 State: none. Cost: two passes a step, and two batches, so that an epoch of steps passes twice over
 the data; traffic as FedAvg. The shared model is examined, too.
 

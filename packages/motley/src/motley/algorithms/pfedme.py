@@ -12,7 +12,7 @@ T Dinh, Tran, Nguyen: *Personalized Federated Learning with Moreau Envelopes*, N
     send         w - x;    keep theta
     server       x <- x + beta mean (w - x)
 
-Symbols: lr is the learning rate of the experiment's local optimiser (the paper's eta), lr_p that of
+Symbols: lr is the learning rate of the experiment's local optimizer (the paper's eta), lr_p that of
 theta. State: theta, with buffers, of each client that took part, for examinations alone; the
 initial model for the others. Cost: ``inner_steps`` passes a step; traffic as FedAvg. A client is
 examined with theta, the shared model beside it.

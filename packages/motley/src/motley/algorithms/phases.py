@@ -3,7 +3,7 @@ along which direction.
 
 Most methods have one phase: the received model takes the job's steps. A method with several says so
 in :meth:`motley.algorithms.parts.LocalRule.phases`, and they run one after the other, or beside
-each other. Every phase begins with fresh optimiser state, and a proximal term pulls all of them
+each other. Every phase begins with fresh optimizer state, and a proximal term pulls all of them
 towards the same model, the one that the client starts from.
 """
 
@@ -26,7 +26,7 @@ RECEIVED = ""
 @dataclass(frozen=True)
 class GradientCorrection:
     """A correction of local steps: ``g`` becomes ``g + proximal (w - x) + offset``, x the received
-    model, and after each step of the local optimiser ``w`` becomes ``w - lr drift``.
+    model, and after each step of the local optimizer ``w`` becomes ``w - lr drift``.
 
     Parameters
     ----------

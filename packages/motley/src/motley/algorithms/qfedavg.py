@@ -4,7 +4,7 @@ clients.
 Li, Sanjabi, Beirami, Smith: *Fair Resource Allocation in Federated Learning*, ICLR 2020
 (arXiv:1905.10497).
 
-The method minimises ``sum_k p_k F_k^(q+1) / (q+1)``. With L = 1 / lr, and F_k the loss of the
+The method minimizes ``sum_k p_k F_k^(q+1) / (q+1)``. With L = 1 / lr, and F_k the loss of the
 *received* model x over all of the client's training samples, before the client trains:
 
     client:  u_k = L (x - w_k),   Delta_k = F_k^q u_k,   h_k = q F_k^(q-1) ||u_k||^2 + L F_k^q
@@ -22,7 +22,7 @@ Deviations and readings
   before; ``scale = L F_k^q`` is uploaded too, so that the server can compute the change of the
   client's model. Both scalars are float64: F^q may be very small.
 * F + 1e-10 stands for F, which keeps F^(q-1) finite for q < 1; with F near 0 take q >= 1.
-* F_k is the loss that is trained with (a noise-robust one too), without any regulariser, in eval
+* F_k is the loss that is trained with (a noise-robust one too), without any regularizer, in eval
   mode. Every client uses its own loss: one loss for all clients would only change the length of the
   step.
 * READING ``weights = "examples"`` puts p_k = n_k / n into the step where clients are drawn

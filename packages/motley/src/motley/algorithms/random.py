@@ -1,4 +1,4 @@
-"""A torch generator from a key, for random tensors (dropout masks, augmentation, randomised
+"""A torch generator from a key, for random tensors (dropout masks, augmentation, randomized
 rounding)."""
 
 from __future__ import annotations

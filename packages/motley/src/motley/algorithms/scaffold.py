@@ -10,7 +10,7 @@ Federated Learning*, ICML 2020 (arXiv:1910.06378).
     server:     x <- x + lr_server sum_S a_k delta_k,     c <- c + sum_S p_k dc_k
 
 Options: ``corrects = "weights"`` leaves g(w) as it is and steps w <- w - lr (c - c_k) after each
-step of the optimiser, outside of its momentum and decay; ``divisor = "steps"`` divides by tau lr in
+step of the optimizer, outside of its momentum and decay; ``divisor = "steps"`` divides by tau lr in
 option II, whatever the momentum; ``variates = "uniform"`` has p_k = 1/K while the models keep the
 run's weights. The first two are how the codes of NIID-Bench, Flower's baseline and FLamby have it;
 NIID-Bench has all three with ``weights = "examples"``.
@@ -31,7 +31,7 @@ for it is as much work.
 
 Deviations and readings
 -----------------------
-* READING ``weights = "examples"`` minimises ``sum p_k F_k``. The corrected step ``g - c_k + c``
+* READING ``weights = "examples"`` minimizes ``sum p_k F_k``. The corrected step ``g - c_k + c``
   follows its gradient if c estimates it, ``c = sum p_k c_k`` over all clients; so a client's change
   moves c by ``p_k dc_k``, once however often it was drawn, and local work stays as it is. The fixed
   point is the minimum of ``sum p_k F_k``, with ``uniform`` that of the plain mean. The paper's
@@ -245,7 +245,7 @@ class Scaffold(Method):
     Parameters
     ----------
     corrects: ``gradient``, before momentum and decay, or ``weights``, after each step.
-    divisor: of option II: ``norm``, ``||a||_1`` of the local optimiser, or ``steps``.
+    divisor: of option II: ``norm``, ``||a||_1`` of the local optimizer, or ``steps``.
     variates: whose weights a client's change of variate has: the model ``weights``' or ``uniform``.
     """
 

@@ -18,7 +18,7 @@ A coordinate c that nobody holds stays bit for bit. Both ways 4 bytes for each v
 travel; positions are free, for both sides know width and round. A step takes the slice's share of
 the operations.
 
-Static BatchNorm (HeteroFL, FedRolex): in training BatchNorm normalises with the statistics of the
+Static BatchNorm (HeteroFL, FedRolex): in training BatchNorm normalizes with the statistics of the
 batch alone, and running ones are neither kept nor sent (a batch of one sample that torch refuses
 takes those of the module). Before an examination, and for the model that is saved, statistics are
 collected: every client with at least two samples passes the batches of one epoch through the model

@@ -1,7 +1,7 @@
-"""Local optimisers of torch: any class of ``torch.optim``, or a function that makes one.
+"""Local optimizers of torch: any class of ``torch.optim``, or a function that makes one.
 
 A client begins every round, and every phase of its local work, with a fresh optimizer on the
-parameters that it trains. Motley clips and corrects the gradients as for its own optimisers
+parameters that it trains. Motley clips and corrects the gradients as for its own optimizers
 (:mod:`motley.algorithms.local_optimisers`), then the optimizer takes its step. A factor of the
 learning rate (``local.lr_schedule``, a selector's) multiplies the rate of every parameter group.
 

@@ -21,7 +21,7 @@ UPDATES: frozenset[Fold] = frozenset({"mean", "sum", "weighted_sum", "covered"})
 class Part(NamedTuple):
     """One tensor of an upload and how it is aggregated: ``mean`` with the round's weights (which
     need not sum to 1), ``sum`` unweighted, ``weighted_sum`` with the clients' own weights and not
-    divided, ``convex`` with the weights normalised (buffers), ``max`` element-wise (integer
+    divided, ``convex`` with the weights normalized (buffers), ``max`` element-wise (integer
     buffers), ``covered`` as the weighted mean of each coordinate over the clients that hold it.
 
     Parameters

@@ -11,7 +11,7 @@ draw:
   the other ids.
 
 The counter hash. Let ``(k0, k1)`` be the two little-endian 64-bit words of ``blake2b(seed, path)``
-(128 bits) and let ``mix`` be the 64-bit finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+(128 bits) and let ``mix`` be the 64-bit finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
 All arithmetic is modulo 2^64:
 
     word(id, j) = mix(mix(id * 0x9E3779B97F4A7C15 + k0) ^ (k1 + j * 0xD1B54A32D192ED03))
@@ -85,7 +85,7 @@ def _bytes(number: int) -> bytes:
 
 
 def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finaliser, in place."""
+    """SplitMix64's finalizer, in place."""
     z ^= z >> np.uint64(30)
     z *= _MIX1
     z ^= z >> np.uint64(27)

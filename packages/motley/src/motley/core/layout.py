@@ -60,7 +60,7 @@ class Entry:
     ----------
     layer: dotted name of its module.
     start: its position in the flat vector.
-    norm, linear, batch_norm: whether the module is a normalisation layer, a linear layer, a
+    norm, linear, batch_norm: whether the module is a normalization layer, a linear layer, a
     BatchNorm, by its type.
     axes: for each axis of the tensor the units along it, None for one that is never cut; None as a
     whole where this is not known.
@@ -162,7 +162,7 @@ class Layout:
 
     @property
     def norm(self) -> tuple[slice, ...]:
-        """Slices of all parameters owned by normalisation layers."""
+        """Slices of all parameters owned by normalization layers."""
         return tuple(entry.slice for entry in self.entries if entry.norm)
 
     def slices(self, width: float, offset: int = 0) -> dict[str, tuple[Ids, ...]]:

@@ -602,11 +602,11 @@ class Cohort:
     Parameters
     ----------
     ids: ids of the chosen clients, int64, distinct, in the order of choice.
-    weights: raw coefficients on updates; need not sum to 1 and are never renormalised unless
+    weights: raw coefficients on updates; need not sum to 1 and are never renormalized unless
     ``weights = "selector_ratio"``.
     multiplicity: how often each client was drawn with replacement; it trains once and counts so
     often, unless weights are given.
-    scores: normalised informativeness, for an allocator or a weighting that uses it.
+    scores: normalized informativeness, for an allocator or a weighting that uses it.
     local_steps: number of local steps instead of the experiment's (PyramidFL).
     upload_ratio: share of the update to send (PyramidFL); used by the allocator ``from_selector``.
     lr_scale: factor on the local learning rate (HeteRo-Select v2, published variant).

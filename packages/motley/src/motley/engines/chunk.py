@@ -349,7 +349,7 @@ class Executor(ABC):
     def run(self, chunk: Chunk) -> Tensor:
         """Train the clients of a chunk and return their models, ``[c, D]``.
 
-        Every step of :meth:`Chunk.steps` is one of the local optimiser for its first ``active``
+        Every step of :meth:`Chunk.steps` is one of the local optimizer for its first ``active``
         clients: by the gradient of the losses' sum, each times ``weight``, towards ``anchor`` with
         ``proximal``, plus ``offset``, at the rate ``lr``. What ``moves`` leaves out stays. It
         passes its outputs to :meth:`Chunk.record_outputs`, and its gradients (before correction and

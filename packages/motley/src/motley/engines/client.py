@@ -89,7 +89,7 @@ class TrainStats(NamedTuple):
 
     @classmethod
     def of(cls, losses: list[Tensor], norms: list[Tensor]) -> TrainStats:
-        """Summarise the per-sample losses of every step and the gradient norms (empty unless they
+        """Summarize the per-sample losses of every step and the gradient norms (empty unless they
         are wanted)."""
         if not losses:
             return cls(0, math.nan, math.nan)
@@ -521,7 +521,7 @@ class Client:
         return samples.inputs(samples.rows[at]), samples.training.targets(at, job.data_view)
 
     def train_mode(self) -> None:
-        """Put the model in training mode without dropout: batches normalise, nothing is drawn."""
+        """Put the model in training mode without dropout: batches normalize, nothing is drawn."""
         self.model.module.train()
         set_training([m for m in self.model.module.modules() if isinstance(m, Dropout)], False)
 

@@ -710,7 +710,7 @@ class Engine(ABC):
         data_view: DataView | None = None,
         cumulative: bool = False,
     ) -> ModelState:
-        """Return the model with normalisation statistics updated on a client's data; weights do not
+        """Return the model with normalization statistics updated on a client's data; weights do not
         change.
 
         So many ``batches`` of one epoch, drawn by ``key``, pass through the model in training mode

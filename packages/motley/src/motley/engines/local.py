@@ -383,7 +383,7 @@ class LocalEngine(Engine):
         sizes: Ints | None = None,
     ) -> dict[str, NDArray[Any]]:
         """See :meth:`Engine.evaluate`. The loss is the task's own, whatever loss the algorithm
-        minimises."""
+        minimizes."""
         index = to_device(np.asarray(rows, dtype=np.int64), self.samples.rows.device)
         targets = (
             self.samples.y[index] if labels is None else torch.from_numpy(labels).to(index.device)

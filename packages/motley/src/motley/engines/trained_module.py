@@ -179,7 +179,7 @@ class TrainedModule:
 
     @contextmanager
     def one_sample(self, batch: Batch) -> Iterator[None]:
-        """Normalise a batch of one, where torch refuses it, with the running statistics, and leave
+        """Normalize a batch of one, where torch refuses it, with the running statistics, and leave
         them."""
         training = [m for m in self.norms if m.training] if len(batch.inputs) == 1 else []
         alone = training if training and self.refuses_one else []

@@ -316,7 +316,7 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
     norm = any(isinstance(layer, _BatchNorm) for layer in layers)
     if norm and experiment.local.micro_batch is not None:
         raise ConfigError(
-            "BatchNorm would normalise each part of a batch by itself; leave it out, or use a "
+            "BatchNorm would normalize each part of a batch by itself; leave it out, or use a "
             "model without BatchNorm",
             "local.micro_batch",
         )

@@ -79,7 +79,7 @@ def named(value: object) -> object:
 
 
 def _sgd(value: object) -> object:
-    """Return an optimiser's options; options without a name are SGD's, so that
+    """Return an optimizer's options; options without a name are SGD's, so that
     ``--set local.optimizer.lr=0.05`` is enough."""
     return {"name": "sgd", **value} if isinstance(value, Mapping) else named(value)
 
@@ -282,7 +282,7 @@ class Local(KeyTable):
     optimizer: Annotated[dict[str, Any], BeforeValidator(_sgd), _RECORD] = Field(
         default_factory=lambda: {"name": "sgd", "lr": 0.01}
     )
-    """The local optimiser."""
+    """The local optimizer."""
     clip: Annotated[Clip, StrictTable] | None = None
     """Gradient clipping; none by default."""
     stragglers: Annotated[Stragglers, StrictTable] | None = None

@@ -1,6 +1,6 @@
 """Append-only Arrow IPC streams on disk.
 
-The file is the serialised schema followed by serialised record batches: exactly an Arrow stream, so
+The file is the serialized schema followed by serialized record batches: exactly an Arrow stream, so
 any Arrow library reads it. Nothing is appended by a writer object that would have to be closed:
 each batch goes out in one ``write`` and is whole or torn. How much of the file counts, and the
 digest of that, is its :class:`~motley.results.marks.Mark`.

@@ -15,7 +15,7 @@ random would find). A moving window changes no test data.
 Where a sample has a class per position, its weight in every mean is the number of its positions, so
 that the figures are means over positions (an accuracy is the share of right ones).
 
-Where an algorithm lets clients start from models of their own (FedBN's normalisation), each client
+Where an algorithm lets clients start from models of their own (FedBN's normalization), each client
 is evaluated on its own; ``global`` is the server's model as it is, and left out where clients share
 no model (RHFL's own models).
 
@@ -166,7 +166,7 @@ class _Examination:
     ----------
     engine: computes losses and hits.
     federation: whose samples.
-    labelings: what clients call classes.
+    labellings: what clients call classes.
     rows: that are added to.
     """
 
@@ -182,7 +182,7 @@ class _Examination:
 
     def add_global(self, model: ModelState, common: Ids, scope: str = "global") -> list[Measured]:
         """Add the figures on the common test set, the mean over the clients' meanings of classes,
-        and return what was measured of every sample, by labeling."""
+        and return what was measured of every sample, by labelling."""
         labelings = self.labelings
         by_labeling: list[Measured] = [
             self.engine.evaluate(model, common, labelings.labels(common, table), self.want)
@@ -273,7 +273,7 @@ class _Examination:
 
         Parameters
         ----------
-        by_labeling: the shared model's loss and hit of every sample, by labeling.
+        by_labeling: the shared model's loss and hit of every sample, by labelling.
         """
         federation = self.federation
         labelings = self.labelings

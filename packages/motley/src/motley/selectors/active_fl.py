@@ -104,7 +104,7 @@ class ActiveFL(SelectionRule[ClientTable]):
     available, who is probed.
     drawn: number of clients drawn uniformly in each round, of which alone the cohort is chosen and
     who alone are probed (at least m); None: everybody available. Only with ``refresh = "all"``.
-    floor: added to every P_k of E before they are normalised again.
+    floor: added to every P_k of E before they are normalized again.
     """
 
     alpha1: float = 0.75
@@ -180,7 +180,7 @@ class ActiveFL(SelectionRule[ClientTable]):
         return n_soft, min(math.floor(self.alpha1 * available + 1e-9), available - n_soft)
 
     def log_weights(self, value: Floats) -> Floats:
-        """Return the logarithm of P over the eligible clients, not normalised; equal for all if
+        """Return the logarithm of P over the eligible clients, not normalized; equal for all if
         there are no valuations."""
         valued = value > -np.inf
         if not valued.any():

@@ -1,4 +1,4 @@
-"""AdaSample draws clients from one distribution that minimises rounds to a target times seconds per
+"""AdaSample draws clients from one distribution that minimizes rounds to a target times seconds per
 round.
 
 Luo, Xiao, Wang, Huang, Tassiulas: *Tackling System and Statistical Heterogeneity for Federated
@@ -43,7 +43,7 @@ Deviations and readings
   R_u = R_w at all levels, or no progress in a pilot: c0 = 0. c0 < 0: 0. G of 0 counts as 0.001 max
   G.
 * INTERPRETATION-D an unknown G or tau (or one estimated as 0) is the mean of the others. A client
-  that appears after q was solved has the mean q per share of data. q is renormalised over the
+  that appears after q was solved has the mean q per share of data. q is renormalized over the
   available clients. A norm or duration that is not a number is left out.
 * INTERPRETATION-D as in ``uniform``'s weighted_wr there are ``min(m, K_A)`` draws also where that
   is everybody.
@@ -51,7 +51,7 @@ Deviations and readings
 Worked
 ------
 p = (.5, .3, .2), G = (1, 1, 2), tau = (1, 2, 4). As c0 grows without bound q tends to the fastest
-client; with equal tau it is p_k G_k, normalised.
+client; with equal tau it is p_k G_k, normalized.
 
 | c0 | mu | q | f |
 | --- | --- | --- | --- |
@@ -304,7 +304,7 @@ class AdaSample(SelectionRule[AdaSampleState]):
 
 
 def solve(bound: Floats, tau: Floats, c0: float) -> tuple[Floats, float]:
-    """Return the q that minimises ``(sum q tau) (sum B / q + c0)``, and its mu.
+    """Return the q that minimizes ``(sum q tau) (sum B / q + c0)``, and its mu.
 
     The minimum lies in the family ``q ~ sqrt(B / (tau + mu))``. Along it f needs two sums only:
     with ``r = sqrt(tau + mu)``, ``S = sum sqrt(B) / r`` and ``U = sum sqrt(B) r`` it is

@@ -127,7 +127,7 @@ class DELTA(SelectionRule[ClientTable]):
         return context.available
 
     def probabilities(self, state: ClientTable, available: Ids) -> Floats:
-        """Return ``u_k``, normalised, ``[K_A]``."""
+        """Return ``u_k``, normalized, ``[K_A]``."""
         if self.form == "loss":
             loss = np.maximum(filled(state.get("loss", available)), 0.0)
             share = loss / loss.sum() if loss.any() else np.full(len(loss), 1.0 / len(loss))

@@ -26,7 +26,7 @@ nearest of the cohort), ``known`` (share of the clients with a vector), ``runs``
 
 Deviations and readings
 -----------------------
-* Confirmed of the paper: submodular maximisation for diversity, a linear program for ratios,
+* Confirmed of the paper: submodular maximization for diversity, a linear program for ratios,
   coupled by iteration, no error buffer. INTERPRETATION-R the utility. INTERPRETATION-D the program,
   its defaults, and that slack is spent on fidelity (where uploads are short beside the slowest
   client's work nearly everything is sent; ``slack = "traffic"`` sends the budget).
@@ -91,7 +91,7 @@ _DEFAULTS = {"vector": np.nan, "compute_s": np.nan, "upload_s": np.nan, "probed"
 
 @dataclass(frozen=True)
 class FedCG(SelectionRule[ClientTable]):
-    """Take a diverse cohort, with upload ratios that equalise finishing times.
+    """Take a diverse cohort, with upload ratios that equalize finishing times.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ Edge*, ICC 2019 (arXiv:1804.08333). All formulas are INTERPRETATION-R.
     until nobody is left, or m are taken
 
 Symbols: ``t^D``, ``t^U``, ``t^UL`` estimated seconds of download, local update and upload;
-``T_cs``, ``T_agg`` seconds of the selection and of the aggregation. The minimised sum is what x
+``T_cs``, ``T_agg`` seconds of the selection and of the aggregation. The minimized sum is what x
 would add to the total, so the first x that does not fit ends the search: whatever is left adds at
 least as much. A client that cannot be among the next r accepted is set aside, so that a million
 clients cost a few passes (see ``_contenders``).

@@ -4,7 +4,7 @@ variance it explains.
 Licciardi, Raineri, Proskurnikov, Rondoni, Zino: *Sociodynamics-inspired Adaptive Coalition and
 Client Selection in Federated Learning*, arXiv:2506.02897v1, 2025.
 
-    1. W_kj = exp(-g |theta~_k - theta~_j|^2), theta~ = theta / |theta|, rows normalised,
+    1. W_kj = exp(-g |theta~_k - theta~_j|^2), theta~ = theta / |theta|, rows normalized,
        similarity (W + W^T) / 2
     2. spectral clustering of W into P = m coalitions
     3. v_k = sum_d (C^d alpha)_k^2 / C^d_kk
@@ -108,7 +108,7 @@ becomes -.7: rho_10 = .707107, thbar = (.9, .848528, -.4), e = (.3, -.048528, -.
 (c) A second coordinate C = [[1, -.3, .1], [-.3, 2, .4], [.1, .4, .5]]: v of it (.1849, .140450,
 .1458), sum with (a) (2.0074, 1.485250, .4059); one coalition of all: (.557153, .330528, .112319);
 coalition {1, 2}: (.746371, .253629). Similarity of (1, 0), (.8, .6), (0, 1) at g = 1: Gaussian
-.670320, .135335, .449329 off the diagonal; normalised and symmetrised .343737, .080177, .247766
+.670320, .135335, .449329 off the diagonal; normalized and symmetrized .343737, .080177, .247766
 (diagonal .553816, .471776, .631049); cosine .8, 0, .6.
 
 (d) Several clients, C of (a): A = {0, 2} removes (1 * 2.7^2 - 2 * .5 * 2.7 * .51 + 4 * .51^2) /
@@ -420,7 +420,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         return np.asarray(learned + first if first else learned)
 
     def probabilities(self, value: Floats, group: Ids) -> Floats:
-        """Return the probability of each client in its group, ``[K]``: ``exp(beta v)``, normalised
+        """Return the probability of each client in its group, ``[K]``: ``exp(beta v)``, normalized
         in groups 0 .. m - 1."""
         best = np.full(int(group.max()) + 1, -np.inf)
         np.maximum.at(best, group, value)

@@ -19,7 +19,7 @@ downloads the model, computes the gradient of ``probe_batches`` batches and send
 ``every`` rounds; ``last_report``: none. A choice costs O(K H 256) per step of k-means.
 
 The a_k are ``Cohort.weights``; they count with ``weights = "selector"`` (or ``"selector_ratio"``,
-which renormalises when a client drops out). ``Cohort.notes``: ``strata`` (not empty),
+which renormalizes when a client drops out). ``Cohort.notes``: ``strata`` (not empty),
 ``max_probability``, ``cv_probability`` of ``(m_h / m) |g_k| / sum |g|``.
 
 Deviations and readings
@@ -93,7 +93,7 @@ class FedSTaS(SelectionRule[ClientTable]):
     probe_batches: batches of that measurement; None: all training data.
     every: rounds between two measurements of everybody.
     spread: S_h as above, or the released code's: the variance ``sum |g_k - mean|^2 / N_h``.
-    standardise: shift and scale every coordinate of the gradients to mean 0 and deviation 1 over
+    standardize: shift and scale every coordinate of the gradients to mean 0 and deviation 1 over
     the clients first, as the released code does.
     """
 

@@ -61,8 +61,8 @@ Deviations and readings
   Of the code's differences only this one reaches a score; ``lr = "score_adaptive"`` is the code's
   1 + S_k (docs/methods/hetero-select.md#code, row 4). Its cap of 0.15 on the rate never binds from
   0.05 down.
-* READING the score normalised over the available is used throughout: the lowest has S = 0 and, if
-  drawn, weight 0: its update is discarded. The normalisation of St cancels its 0.5 and bounds it;
+* READING the score normalized over the available is used throughout: the lowest has S = 0 and, if
+  drawn, weight 0: its update is discarded. The normalization of St cancels its 0.5 and bounds it;
   the text's remark that the term is unbounded does not hold of the score used.
 
 Worked

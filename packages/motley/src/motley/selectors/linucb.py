@@ -16,7 +16,7 @@ theta = 0 and width ``a |x| / sqrt(lambda)``.
 
 State: the columns of the features, 72 bytes per client; ``v`` [d, d] and ``b`` [d], or with
 ``disjoint`` per client the columns ``v``, the lower triangle of its ``sum x x^T``, and ``b`` (112
-bytes more, and one small factorisation per available client and round: half a second for a
+bytes more, and one small factorization per available client and round: half a second for a
 million). Needs and probe cost are FLASH's: ``robust_loss`` and ``val_loss`` of everybody available
 from round 2 on, or of the reporters.
 ``Cohort.notes``: ``a``; ``width``, the mean width of the chosen; theta by element where it is

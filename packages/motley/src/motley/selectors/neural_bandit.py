@@ -28,7 +28,7 @@ Deviations and readings
   and nothing is grouped.
 * NeuralUCB's released code is followed in U and sigma. All reporters are added to U when their
   (x, y) comes in, before the training.
-* INTERPRETATION-D features are standardised by the mean and deviation of all so far, an absent one
+* INTERPRETATION-D features are standardized by the mean and deviation of all so far, an absent one
   is then 0; rewards are divided by the deviation of all so far. They are cut off at 3 and at 10,
   because steps of a fixed rate diverge on outliers; if training diverges nevertheless the network
   stays as it was.
@@ -81,7 +81,7 @@ RATE = 0.01
 STEPS = 1000
 GOOD_ENOUGH = 1e-3
 FARTHEST = 3.0
-"""Standardised features beyond plus or minus it count as it."""
+"""Standardized features beyond plus or minus it count as it."""
 HIGHEST = 10.0
 """Rewards of more standard deviations count as it."""
 DIVERGED = 1e6
@@ -284,7 +284,7 @@ def deviation(moments: Floats) -> Floats:
 
 
 def standardised(x: Floats, moments: Floats) -> Floats:
-    """Return standardised features within plus or minus :data:`FARTHEST`, 0 where absent."""
+    """Return standardized features within plus or minus :data:`FARTHEST`, 0 where absent."""
     out = (x - moments[1]) / deviation(moments)
     np.clip(out, -FARTHEST, FARTHEST, out=out)
     return np.asarray(np.nan_to_num(out, copy=False))

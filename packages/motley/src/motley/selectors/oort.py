@@ -41,7 +41,7 @@ proportion to their number).
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-D: the normalisation pool holds explored clients only; ``norm_pool = "code"`` adds
+* INTERPRETATION-D: the normalization pool holds explored clients only; ``norm_pool = "code"`` adds
   the unexplored with e_k.
 * ``form = "raw"`` is ``min(U, clip) + bonus``, next to which the bonus vanishes.
 * ``pacer = "paper"``: ``last > cur`` raises T by ``step`` *seconds*, nothing lowers it. READING: it
@@ -324,7 +324,7 @@ class Oort(SelectionRule[OortState]):
         return score
 
     def base_scores(self, utility: Floats, pool: Floats) -> Floats:
-        """Return the utilities clipped and, in the normalised form, mapped to about [0, 1]; 0 where
+        """Return the utilities clipped and, in the normalized form, mapped to about [0, 1]; 0 where
         there is none."""
         if not len(pool):
             return np.zeros(len(utility))

@@ -14,7 +14,7 @@ no clients, so everything below is INTERPRETATION-D.
         X_t = {k : N_k < D ln(t + 1)};
         cohort: of X_t up to m, least N first; the rest by largest u
     filter: belief b over two states, transition P, emission means mu_(k,z), deviation sigma
-        b <- b * exp(-(mean y - mean mu_z)^2 / (2 sigma^2)), normalised;  b <- b P after the round
+        b <- b * exp(-(mean y - mean mu_z)^2 / (2 sigma^2)), normalized;  b <- b P after the round
         mu_(k,z): running means of y_k weighted by b_z
         cohort: N_k = 0 first, then the largest sum_z b_z mu_(k,z)
 

@@ -49,7 +49,7 @@ Part = tuple[Any, NDArray[Any], str]
 _LOOKED_AT = 32
 """Samples of a client whose range is looked at."""
 _SMALL = 10.0
-"""Pixels that are scaled or standardised are no larger; bytes are."""
+"""Pixels that are scaled or standardized are no larger; bytes are."""
 
 
 def array_of(values: ArrayLike) -> NDArray[Any]:

@@ -7,7 +7,7 @@ The builder's three steps::
     parts = partition.split(streams.key("partition"), rows.labels, population, rows.groups)
     federation = federate(dataset, rows, parts.rows, split, streams.key("split"), label_noise)
 
-Everything is vectorised over clients: 10,000 of them cost what their samples cost to sort.
+Everything is vectorized over clients: 10,000 of them cost what their samples cost to sort.
 """
 
 from __future__ import annotations

@@ -390,7 +390,7 @@ def _in_a_row(buffers: list[_Buffer]) -> list[_Buffer]:
 
 
 def is_refusal_of_one(error: Exception) -> bool:
-    """Return whether an error is torch's, of a normalisation that got one value per channel."""
+    """Return whether an error is torch's, of a normalization that got one value per channel."""
     return "more than 1 value per channel" in str(error)
 
 

@@ -3,7 +3,7 @@
 Layers have biases, and no dropout unless asked for. READING: kernels, strides and biases of AlexNet
 and ResNet-9 are those that give the parameter counts which HeteRo-Select v2 states or logs. Stacks
 of linear layers are plain ``nn.Sequential(Flatten, Linear, ReLU, ...)`` so that the batched engine
-recognises them.
+recognizes them.
 """
 
 from __future__ import annotations
@@ -387,7 +387,7 @@ class AlexNet(_Convolutional):
 
 
 def _unit(inputs: int, outputs: int, pool: bool = False) -> nn.Sequential:
-    """Return a 3x3 convolution (with bias), batch normalisation, ReLU, and optionally a 2x2
+    """Return a 3x3 convolution (with bias), batch normalization, ReLU, and optionally a 2x2
     pool."""
     layers: list[nn.Module] = [
         nn.Conv2d(inputs, outputs, 3, padding=1),
@@ -411,7 +411,7 @@ class Residual(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions with normalisation and a shortcut, projected where the shape changes."""
+    """Two 3x3 convolutions with normalization and a shortcut, projected where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -437,7 +437,7 @@ class ResNet9(_Convolutional):
     """conv+BN 64, 128, residual [128 x2], 256, 512, residual [512 x2], Linear(512, C): 6,621,540
     parameters on CIFAR-100.
 
-    READING: HeteRo-Select v2's network; convolutions keep their bias beside the normalisation, as
+    READING: HeteRo-Select v2's network; convolutions keep their bias beside the normalization, as
     the stated count implies (6,619,300 without); 2x2 pools after the units of 128, 256 and 512,
     then one maximum over the rest.
     """

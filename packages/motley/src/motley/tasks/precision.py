@@ -36,7 +36,7 @@ Precision = Literal["float32", "bfloat16"]
 def products(precision: Precision, device: str | torch.device) -> Iterator[None]:
     """Compute the matrix products and convolutions of the block in a precision, in this thread.
 
-    Only the forward pass belongs in the block: gradients are computed as it was. Normalisation of
+    Only the forward pass belongs in the block: gradients are computed as it was. Normalization of
     layers and groups and softmax are computed in float32; BatchNorm takes bfloat16 and keeps its
     statistics in float32. Weights are converted at every use, for copies that torch keeps would
     outlive a step that changes them in place.

@@ -1,7 +1,7 @@
 """Clients with quadratic objectives, whose limits are known in closed form:
 ``task = { name = "quadratic" }``.
 
-Client k minimises ``f_k(w) = a_k / 2 * ||w - m_k||^2``. It is represented by a linear layer without
+Client k minimizes ``f_k(w) = a_k / 2 * ||w - m_k||^2``. It is represented by a linear layer without
 bias from one input to d outputs (so ``w`` is its weight), the sample ``x = sqrt(a_k)``,
 ``y = sqrt(a_k) m_k`` and half the squared error: ``||w x - y||^2 / 2 = a_k / 2 * ||w - m_k||^2``.
 Engines treat it like any other model.

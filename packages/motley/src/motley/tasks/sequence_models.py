@@ -87,7 +87,7 @@ class _LSTMNetwork(nn.Module):
 
 @dataclass(frozen=True)
 class Transformer(_Sequences):
-    """A small causal transformer with layer normalisation before each part: 426,572 parameters for
+    """A small causal transformer with layer normalization before each part: 426,572 parameters for
     76 characters and windows of 80.
 
     Vaswani et al., *Attention Is All You Need*, NeurIPS 2017: the decoder without its attention to
@@ -140,7 +140,7 @@ class _TransformerNetwork(nn.Module):
 
 
 class _Block(nn.Module):
-    """Causal attention and two linear layers, each on normalised values and added to what came
+    """Causal attention and two linear layers, each on normalized values and added to what came
     in."""
 
     def __init__(self, sizes: Transformer) -> None:

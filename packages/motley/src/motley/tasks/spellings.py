@@ -1,7 +1,7 @@
 """Numbers and dates as people write them: which numbers a text may hold, and how to say so.
 
 A number is written with a decimal point unless options say otherwise. Every other spelling
-(``4,510``, ``0,5``, ``12%``, ``3 kg``, ``1/12/2004``) is recognised, so that it can be refused with
+(``4,510``, ``0,5``, ``12%``, ``3 kg``, ``1/12/2004``) is recognized, so that it can be refused with
 the option that reads it; no spelling is guessed.
 """
 
@@ -153,7 +153,7 @@ class Spelling:
         return text, ""
 
 
-# --------------------------------------------------------------------------------------- recognised
+# --------------------------------------------------------------------------------------- recognized
 
 _EXPONENT = r"(?:[eE][+-]?\d+)?"
 _LAKHS = r"[1-9]\d?(?:,\d{2})+,\d{3}"

@@ -67,7 +67,7 @@ KINDS = {
 
 _SEPARATORS = (",", ";", "\t", "|")
 _HEAD = 2**20
-"""Bytes by which the separator is recognised."""
+"""Bytes by which the separator is recognized."""
 _TAIL = 2**16
 """Bytes in which the last line is looked for."""
 _SEP_LINE = re.compile(r"sep=(.)[ \t]*\r?\n")
@@ -93,7 +93,7 @@ class TableFormat:
 
     Parameters
     ----------
-    sep: what divides columns of a text; empty: recognised.
+    sep: what divides columns of a text; empty: recognized.
     encoding: of its letters, where they are not UTF-8.
     header_rows: lines that hold the names of columns, which are joined where there are several; 0:
     columns are called x0, x1, ...

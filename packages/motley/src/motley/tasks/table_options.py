@@ -58,7 +58,7 @@ class TableOptions:
         mean, or the list of words that have an input of their own: all others, and gaps, share the
         input ``other``. E.g. { age = [50.0, 15.0], job = ["clerk", "nurse"] }.
     drop_rows: leave out rows whose label or client is a gap; else they are refused.
-    sep: what divides the columns of a text; left out: recognised.
+    sep: what divides the columns of a text; left out: recognized.
     encoding: of a text.
     header_rows: lines that hold the names of columns.
     comment: what a line begins with that is none of the table, or a list of such.

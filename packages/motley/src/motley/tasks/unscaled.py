@@ -24,7 +24,7 @@ _NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm
 def warn_of_unscaled(
     make: Callable[[], nn.Module], federation: Federation, transform: Transform | None
 ) -> None:
-    """Warn where the first layer with parameters receives large numbers, unless it normalises them
+    """Warn where the first layer with parameters receives large numbers, unless it normalizes them
     itself; the warning has the line that scales them. Whole numbers that are looked up
     (``nn.Embedding``) have no scale.
 
@@ -66,7 +66,7 @@ def warn_of_unscaled(
 
 
 def _first_inputs(module: nn.Module, batch: Tensor) -> Tensor | None:
-    """Return what the first layer with parameters receives; None where it normalises, or takes
+    """Return what the first layer with parameters receives; None where it normalizes, or takes
     whole numbers."""
     layers: list[tuple[nn.Module, Tensor]] = []
 

@@ -129,7 +129,7 @@ class Play:
     ----------
     method: the method under test.
     weights: weighting of updates.
-    solver: local optimiser.
+    solver: local optimizer.
     model: of :data:`MODELS`, with adapters for a method that is made for them.
     engine: name.
     """
@@ -285,7 +285,7 @@ class Watched:
 
 @dataclass
 class Case:
-    """A method under test, with weighting and local optimiser; the points of the contract look at
+    """A method under test, with weighting and local optimizer; the points of the contract look at
     one run of each model."""
 
     method: Method
@@ -585,7 +585,7 @@ def check_algorithm(
     ----------
     method: an instance, its options set.
     weights: weighting of updates; None: the method's own, else ``examples``.
-    solver: local optimiser; None: SGD with learning rate 0.1.
+    solver: local optimizer; None: SGD with learning rate 0.1.
 
     Raises
     ------

@@ -6,7 +6,7 @@ Xie, Koyejo, Gupta: *Asynchronous Federated Optimization*, 2019 (arXiv:1903.0393
 
 Symbols: ``w_k`` the *model* of the client (not its update added to x: with a stale start these
 differ); ``alpha`` 0.6 or 0.9; ``s`` the staleness discount: ``constant``, ``polynomial`` (a = 0.5)
-or ``hinge`` (a = 10, b = 4). The paper's clients minimise with a proximal term of 0.005 or 0.01:
+or ``hinge`` (a = 10, b = 4). The paper's clients minimize with a proximal term of 0.005 or 0.01:
 choose ``algorithm = { name = "fedprox", mu = 0.005 }``.
 
 Deviations and readings

@@ -14,7 +14,7 @@ partial participation: arXiv:2110.03294).
               the server keeps the mean of all g: mean <- mean + 1/K sum C(v)
 
 Symbols: ``delta`` update of the trainable parameters, ``C`` the compressor's decoded output, after
-quantisation; ``e``, ``g`` the client's state ``[D]``, from 0; K all clients.
+quantization; ``e``, ``g`` the client's state ``[D]``, from 0; K all clients.
 
 :func:`compress_update` returns the packet, its decoded vector and the client's next state. The next
 state replaces the old one when the upload is accepted: after a lost, late or rejected upload the

@@ -102,7 +102,7 @@ class PacketSpec:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Codes:
-    """Quantised values: whole levels ``q`` in ``-s..s``, which stand for ``scale q / s``; with
+    """Quantized values: whole levels ``q`` in ``-s..s``, which stand for ``scale q / s``; with
     ``s = 0`` for ``scale sign(q)``.
 
     Parameters

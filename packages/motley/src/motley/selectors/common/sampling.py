@@ -5,8 +5,8 @@ Symbols: K candidates, m wanted. Every function takes scores or weights ``[K]`` 
 *positions* ``0 .. K - 1``, which the caller maps to ids (``available[positions]``). Everything is
 one pass of array operations and a partition: a million candidates cost about ten milliseconds.
 
-Weighted sampling without replacement means successive draws with renormalisation
-(docs/methods/selectors.md#draws): draw ``i ~ p``, remove it, renormalise, repeat. It is drawn here
+Weighted sampling without replacement means successive draws with renormalization
+(docs/methods/selectors.md#draws): draw ``i ~ p``, remove it, renormalize, repeat. It is drawn here
 in its exponential form: with ``E_i ~ Exp(1)`` the m smallest ``E_i / p_i`` have exactly this law,
 order included (Efraimidis and Spirakis, 2006), as have the m largest ``log p_i + Gumbel_i`` (Gumbel
 top-m; Kool, van Hoof, Welling, ICML 2019). Inclusion probabilities are *not* ``m p_i``.
@@ -43,7 +43,7 @@ EXACT_LIMIT = 12
 
 
 def softmax(scores: Floats, temperature: float = 1.0) -> Floats:
-    """Return ``exp(scores / temperature)`` normalised, ``[K]``; the maximum is subtracted first, so
+    """Return ``exp(scores / temperature)`` normalized, ``[K]``; the maximum is subtracted first, so
     nothing overflows."""
     if not len(scores):
         return np.zeros(0)

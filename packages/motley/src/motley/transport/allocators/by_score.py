@@ -33,7 +33,7 @@ The authors' log of CIFAR-10, seed 42, round 2 (D = 2,781,514, theta_t = .28): S
 .94511, .84953, .91953, .75827, .73676, .81101, .97043, .77706), B = (2.302, 4.594, 4.269, 1.643,
 2.989, 3.608, 3.764, 1.897, 1.58, 4.772) Mb/s give theta = (.26261, .15181, .33315, .29946, .32413,
 .26729, .25971, .28588, .34207, .27391) and 31.153 MB. Over all 100 rounds every logged theta,
-megabyte and second is reproduced to rounding; the realised mean of theta / theta_t is .989.
+megabyte and second is reproduced to rounding; the realized mean of theta / theta_t is .989.
 Ceilings of AlexNet: (.235, .706, 1.176) at 1, 3, 5 Mb/s.
 
 >>> context = AllocationContext(

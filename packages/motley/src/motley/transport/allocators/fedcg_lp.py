@@ -1,4 +1,4 @@
-"""FedCG's upload ratios for any selector's cohort: they minimise the time of the slowest client at
+"""FedCG's upload ratios for any selector's cohort: they minimize the time of the slowest client at
 a given compression error.
 
 Jiang, Xu, Xu, Wang, Qian: *Heterogeneity-Aware Federated Learning with Adaptive Client Selection
@@ -68,7 +68,7 @@ __all__ = ["FedCGProgram"]
 
 @dataclass(frozen=True)
 class FedCGProgram(Allocator):
-    """The upload ratios that minimise the time of the slowest client at a given compression error.
+    """The upload ratios that minimize the time of the slowest client at a given compression error.
 
     Parameters
     ----------

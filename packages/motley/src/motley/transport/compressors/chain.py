@@ -1,7 +1,7 @@
-"""A chain of two compressors: a sparsifier chooses the values that are sent, a quantiser shortens
+"""A chain of two compressors: a sparsifier chooses the values that are sent, a quantizer shortens
 them.
 
-The quantiser gets the chosen values alone, and error feedback keeps what is left of the *quantised*
+The quantizer gets the chosen values alone, and error feedback keeps what is left of the *quantized*
 values.
 
 >>> import torch
@@ -42,7 +42,7 @@ __all__ = ["Chain"]
 
 @dataclass(frozen=True)
 class Chain(Compressor):
-    """A sparsifier followed by a quantiser."""
+    """A sparsifier followed by a quantizer."""
 
     budgeted: ClassVar[bool] = True
     sparsifier: Sparsifier

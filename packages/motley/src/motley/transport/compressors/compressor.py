@@ -173,7 +173,7 @@ class Quantizer(Compressor):
 
 
 def coding_of(dtype: torch.dtype) -> Coding:
-    """Return the coding of unquantised values of a dtype."""
+    """Return the coding of unquantized values of a dtype."""
     return "float64" if dtype == torch.float64 else "float32"
 
 

@@ -1,19 +1,19 @@
-"""FedPAQ: clients send the quantised difference of models after several local steps.
+"""FedPAQ: clients send the quantized difference of models after several local steps.
 
 Reisizadeh, Mokhtari, Hassani, Jadbabaie, Pedarsani: *FedPAQ: A Communication-Efficient Federated
 Learning Method with Periodic Averaging and Quantization*, AISTATS 2020.
 
     send Q(w_k - x);   x <- x + 1/M sum_S Q(w_k - x);
-    Q the low-precision quantiser of QSGD with one norm for the vector
+    Q the low-precision quantizer of QSGD with one norm for the vector
 
 Assumption of its theory: ``E Q(v) = v`` and ``E ||Q(v) - v||^2 <= q ||v||^2``, here
 ``q = min(D / s^2, sqrt(D) / s)``.
 
 Deviations and readings
 -----------------------
-* What is quantised is the difference, never the model. Periodic averaging and random participation
+* What is quantized is the difference, never the model. Periodic averaging and random participation
   are the experiment's (``local``, ``selector = "uniform"``, ``weights = "uniform"``); this is its
-  quantiser.
+  quantizer.
 * READING ``levels = 1`` is the default: the paper's experiments vary s and name 1 first.
 
 >>> FedPAQ(levels=5).width
@@ -40,7 +40,7 @@ __all__ = ["FedPAQ"]
 
 @dataclass(frozen=True)
 class FedPAQ(Quantizer):
-    """QSGD's quantiser with one norm for the whole update; ``levels`` is s."""
+    """QSGD's quantizer with one norm for the whole update; ``levels`` is s."""
 
     paper: ClassVar[Paper] = cite("reisizadeh2020fedpaq")
     levels: int = 1

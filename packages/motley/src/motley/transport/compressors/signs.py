@@ -1,6 +1,6 @@
 """Signs: one bit per coordinate, and one scale.
 
-Bernstein, Wang, Azizzadenesheli, Anandkumar: *signSGD: Compressed Optimisation for Non-Convex
+Bernstein, Wang, Azizzadenesheli, Anandkumar: *signSGD: Compressed Optimization for Non-Convex
 Problems*, ICML 2018; with the scale Karimireddy, Rebjock, Stich, Jaggi: *Error Feedback Fixes
 SignSGD and other Gradient Compression Schemes*, ICML 2019.
 

@@ -1,7 +1,7 @@
 """Feature shift: features are transformed differently at every client; labels stay.
 
 A shift is drawn once per client and changes its training, validation and own test samples alike,
-before pixels are standardised; a common test set stays as it is. Four kinds:
+before pixels are standardized; a common test set stays as it is. Four kinds:
 
 * noise: client i of K has Gaussian noise of standard deviation ``sigma i / (K - 1)``;
 * niid_bench: the same, which is NIID-Bench's code, or as its paper has it;
@@ -251,7 +251,7 @@ def shifted(
     owner: the client of each ``[n]``.
     population: K.
     black, white: the values of black and white in these units, a number or one per channel ``[C]``
-    (standardised pixels: ``-mean / deviation`` and ``(1 - mean) / deviation``).
+    (standardized pixels: ``-mean / deviation`` and ``(1 - mean) / deviation``).
     rows: numbers of the samples ``[n]``, which determine the noise; None: 0 .. n - 1.
 
     Raises
