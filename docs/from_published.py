@@ -83,8 +83,9 @@ def explained_scaffold() -> str:
     path = ROOT / "benchmarks" / "measured" / "explained_scaffold.json"
     outcome = json.loads(path.read_text(encoding="utf-8"))
     notes = " ".join(f"{note[:1].upper()}{note[1:]}." for note in outcome["notes"])
+    command = outcome["command"].replace(" --", " \\\n    --").replace('" "', '" \\\n    "')
     return (
         f"{table(outcome['heads'], outcome['rows'])}\n\n{outcome['note']} {notes} "
         f"{outcome['runs']} runs, of about 11 s of one core each.\n\n"
-        f"```sh\n{outcome['command']}\n```"
+        f"```sh\n{command}\n```"
     )
