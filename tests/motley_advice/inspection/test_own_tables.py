@@ -57,6 +57,13 @@ def test_columns_that_can_be_no_inputs_are_left_out_and_named(here: Path) -> Non
     assert dict(found.facts)["columns left out"] == "id, day"
 
 
+def test_an_index_without_a_name_is_left_out_and_seen(here: Path) -> None:
+    rows = [f"{k},{'uv'[k % 2]},{k * 7 % 5},{k % 3 % 2}" for k in range(12)]
+    Path("index.csv").write_text("\n".join([",who,a,y", *rows]) + "\n")
+    (federation,) = motley.inspect("index.csv", label="y", client="who").federations
+    assert dict(federation.facts)["columns left out"] == "''"
+
+
 def test_a_folder_of_tables_is_inspected_without_an_experiment(here: Path) -> None:
     (found,) = motley.inspect("each", label="y").federations
     assert [tuple(one) for one in found.clients] == [("hosp_A", 4), ("hosp_B", 8)]

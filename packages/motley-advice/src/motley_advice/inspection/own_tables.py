@@ -224,7 +224,7 @@ def _noted(federation: Federation, options: TableOptions, why: Mapping[str, str]
     first = sorted(unread, key=lambda pair: pair[0] not in why)
     return replace(
         federation,
-        notes={**federation.notes, LEFT_OUT: ", ".join(options.drop)},
+        notes={**federation.notes, LEFT_OUT: ", ".join(name or "''" for name in options.drop)},
         reading=replace(reading, unread=tuple(first)),
     )
 
