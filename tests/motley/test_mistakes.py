@@ -167,7 +167,7 @@ COMMANDS = [
     Command("an option of none", "run small.toml --rounds 3", r"No such option: --rounds"),
     Command("no folder", "report nowhere", r"there is no folder nowhere"),
     Command("no recipe", "reproduce fedavg", r"there is no recipe 'fedavg'; expected one of"),
-    Command("no kind", "list optimizers", r"did you mean 'optimizers'"),
+    Command("no kind", "list optimzers", r"did you mean 'optimizers'"),
     Command("no name in Python", "new selector my-rule", r"got 'my-rule'; .*snake_case"),
     Command("no data", "run small.toml --data nodata", r"--data: there is no folder 'nodata'"),
     Command("no table", "inspect nowhere.csv", r"nowhere\.csv does not exist"),

@@ -44,7 +44,7 @@ class Stopwatch:
 
     def __call__(self, name: str) -> AbstractContextManager[None]:
         """Count what happens inside the block under ``name``."""
-        return _Block(self, name)
+        return _TimedBlock(self, name)
 
     def begin(self, name: str) -> None:
         """Count what follows under ``name``, up to :meth:`end`."""
@@ -75,7 +75,7 @@ class Stopwatch:
         return spent
 
 
-class _Block(AbstractContextManager[None]):
+class _TimedBlock(AbstractContextManager[None]):
     """A block that a stopwatch counts under a name; as a generator it would take twice the time."""
 
     def __init__(self, watch: Stopwatch, name: str) -> None:
