@@ -194,7 +194,7 @@ def test_a_model_of_the_server_that_stays_on_the_device_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("motley.tasks.flat.ModelState.to", lambda self, device: self)
-    with pytest.raises(MixedDevices, match=r"aten.add.Tensor of host .* device"):
+    with pytest.raises(MixedDevices, match=r"aten.add.Tensor of device .* host"):
         clean(OTHERS["recalibrated"], "sequential")
 
 

@@ -64,8 +64,7 @@ class Average(Server):
 
     @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        step = total["delta"] if self.lr == 1.0 else self.lr * total["delta"]
-        return ServerState(step_model(state, step, total), state.extra)
+        return ServerState(step_model(state, self.lr * total["delta"], total), state.extra)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from typing import TypeVar
-
-from typing_extensions import override
 
 __all__ = ["Stopwatch"]
 
@@ -42,19 +40,16 @@ class Stopwatch:
             self._spent[self._stack[-1]] = self._spent.get(self._stack[-1], 0.0) + now - self._since
         self._since = now
 
-    def __call__(self, name: str) -> AbstractContextManager[None]:
-        """Count what happens inside the block under ``name``."""
-        return _TimedBlock(self, name)
-
-    def begin(self, name: str) -> None:
-        """Count what follows under ``name``, up to :meth:`end`."""
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Count what happens inside under ``name``."""
         self._switch()
         self._stack.append(name)
-
-    def end(self) -> None:
-        """Count what follows under the name of before."""
-        self._switch()
-        self._stack.pop()
+        try:
+            yield
+        finally:
+            self._switch()
+            self._stack.pop()
 
     def iterate(self, name: str, values: Iterable[T]) -> Iterator[T]:
         """Yield the same values; the time that their producer takes is counted under ``name``."""
@@ -73,19 +68,3 @@ class Stopwatch:
         spent = self._spent
         self._spent = {}
         return spent
-
-
-class _TimedBlock(AbstractContextManager[None]):
-    """A block that a stopwatch counts under a name; as a generator it would take twice the time."""
-
-    def __init__(self, watch: Stopwatch, name: str) -> None:
-        self._watch = watch
-        self._name = name
-
-    @override
-    def __enter__(self) -> None:
-        self._watch.begin(self._name)
-
-    @override
-    def __exit__(self, *raised: object) -> None:
-        self._watch.end()
