@@ -670,7 +670,7 @@ def step_model(state: ServerState, step: Tensor, total: Tensors) -> ModelState:
         rounding = 8 * torch.finfo(mean.dtype).eps
         mean = torch.where((mean - old.buffers).abs() <= rounding * mean.abs(), old.buffers, mean)
     return ModelState(
-        (step.double() + old.x).to(old.x.dtype),
+        (old.x.double() + step).to(old.x.dtype),
         torch.where(mean.isnan(), old.buffers, mean),
         total["counters"].to(old.counters.dtype) if "counters" in total else old.counters,
     )
