@@ -4,7 +4,9 @@ on its page."""
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -211,3 +213,59 @@ def test_an_inspection_reads_the_files_that_a_task_reads(tmp_path: Path) -> None
         inspected = motley.inspect(tmp_path)
     assert len([one for one in told if "not read" in str(one.message)]) == 1
     assert [name for name, _ in inspected.federations[0].clients] == ["a", "b"]
+
+
+T = np.arange(120)
+SERIES = {"t": T, "v": np.sin(T / 9) + T / 60, "label": np.sin((T + 1.5) / 9) + T / 60}
+
+
+@pytest.mark.parametrize(
+    ("columns", "by", "dates"),
+    [
+        (SERIES, "t", ""),
+        ({**SERIES, "t": T[::-1]}, "t", ""),
+        ({k: v for k, v in SERIES.items() if k != "t"}, "order", ""),
+        ({**SERIES, "t": [f"{1 + k % 28}.{1 + k // 28}.2023" for k in T]}, "t", "day first"),
+        ({"v": T % 7, "v1": np.sin(T), "v2": np.sin(T - 4), "label": T % 2}, "order", ""),
+    ],
+    ids=["time", "newest first", "no time", "dates", "windows"],
+)
+def test_the_experiment_of_a_series_tests_on_its_last_rows(
+    tmp_path: Path, columns: dict[str, Any], by: str, dates: str
+) -> None:
+    path = tmp_path / "series.csv"
+    rows = zip(T % 4, *columns.values(), strict=True)
+    lines = [",".join(["sensor", *columns]), *(",".join(map(str, row)) for row in rows)]
+    path.write_text("\n".join(lines) + "\n")
+    (inspected,) = motley.inspect(path, client="sensor", label="label").federations
+    assert inspected.columns is not None
+    keys = tomllib.loads(inspected.toml)
+    assert keys["task"]["test"] == {"last": 0.2, "by": by}
+    assert keys["task"].get("dates", "") == dates
+    assert "drop" not in keys["task"]
+    shown = str(inspected.columns.rows[0]) if by == "t" else str(inspected.columns.remarks)
+    assert "test rows are the last" in shown
+    done = motley.run({**keys, "stop": {"rounds": 1}}, out=tmp_path / "run")  # no warning
+    assert done.meta["task"]["notes"]["test"] == "the last 0.2 of each client's rows in time"
+
+
+def test_a_time_that_is_an_input_on_purpose(tmp_path: Path) -> None:
+    path = tmp_path / "series.csv"
+    rows = zip(T % 4, T, np.sin(T), strict=True)
+    path.write_text("sensor,t,label\n" + "".join(f"{a},{b},{c}\n" for a, b, c in rows))
+    (inspected,) = motley.inspect(
+        path, client="sensor", label="label", table={"numbers": ["t"]}
+    ).federations
+    assert inspected.columns is not None
+    assert inspected.columns.rows[0][:2] == ("t", "numbers")
+    assert "test" not in tomllib.loads(inspected.toml)["task"]
+
+
+def test_a_folder_of_pictures_says_what_to_write(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "0.png").write_bytes(b"")
+    with pytest.raises(
+        ConfigError, match=r"holds samples and no runs; .*\[task\] name = \"image\""
+    ):
+        motley.inspect(tmp_path)

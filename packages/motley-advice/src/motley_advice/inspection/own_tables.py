@@ -21,6 +21,7 @@ from motley.tasks.origin import Origin
 from motley.tasks.own_federation import from_files, natural_federation
 from motley.tasks.raw_table import TableReading, joined, raw_table
 from motley.tasks.row_labels import read_row_column
+from motley.tasks.row_times import ORDER, order_in_time, rising_times
 from motley.tasks.table_files import is_table_file, read_arrow
 from motley.tasks.table_options import TableOptions
 from motley.tasks.table_readers import make_dataset, read_columns, read_parts, take_columns
@@ -35,6 +36,15 @@ _ROUNDS = 20
 """Clients in a round, at most, and rounds of the experiment that is shown."""
 _REASONS = 3
 """Columns of which it is told why they can be no inputs, at most, where none can."""
+_LAST = 0.2
+"""Share of each client's rows that test, of rows in order of time."""
+_BY_TIME = (
+    "rises or falls along the rows of every client, like their time: test rows are the last by it"
+)
+_IN_ORDER = (
+    "rows follow each other as in a series (targets hardly change from one to the next, or columns "
+    "hold what others held): test rows are the last in their order"
+)
 _NONE = 1e-300
 """The share of rows that are set aside for testing: not one of any number of them."""
 
@@ -93,6 +103,12 @@ def federation_of(
         classes=not numbers,
     )
     options, why = _without_unusable(inputs, options, ids, str(path))
+    names = np.zeros(len(inputs), "U1") if ids is None else ids.astype(str)
+    times = rising_times(inputs, options, np.unique(names, return_inverse=True)[1])
+    times = tuple(time for time in times if time[0] not in (*options.numbers, *options.words))[:1]
+    for name, _ in times:
+        why[name] = _BY_TIME
+        options = replace(options, drop=tuple(dict.fromkeys([*options.drop, name])))
     dataset = make_dataset(
         x=inputs,
         y=y,
@@ -103,7 +119,12 @@ def federation_of(
         options=options,
         column=client,
     )
-    return _noted(natural_federation(dataset, Split("client", _NONE), 0), options, why)
+    federation = natural_federation(dataset, Split("client", _NONE), 0)
+    reading = replace(dataset.reading or TableReading(), times=times)
+    if not times and (dataset.windows or order_in_time(dataset) == ORDER):
+        remarks = (*reading.remarks, _IN_ORDER)
+        reading = replace(reading, times=((ORDER, ""),), remarks=remarks)
+    return _noted(replace(federation, reading=reading), options, why)
 
 
 def experiment_of(
@@ -121,7 +142,9 @@ def experiment_of(
     federation: that of the table, label, client and table of :func:`federation_of`.
     """
     unread = federation.reading.unread if federation.reading else ()
-    left_out = list(dict.fromkeys([*table.get("drop", ()), *(name for name, _ in unread)]))
+    times = federation.reading.times if federation.reading else ()
+    names = dict.fromkeys([*table.get("drop", ()), *(name for name, _ in unread)])
+    left_out = [name for name in names if name not in dict(times)]
     name = "tabular" if federation.targets == "classes" else "tabular_regression"
     task = {
         "name": name,
@@ -132,6 +155,10 @@ def experiment_of(
         **table,
         **({"drop": left_out} if left_out else {}),
     }
+    for by, order in times:
+        task["test"] = {"last": _LAST, "by": by}
+        if order and "dates" not in table:
+            task["dates"] = order
     keys = {
         "name": slug(table_name(path)),
         "cohort": min(len(federation), _COHORT),

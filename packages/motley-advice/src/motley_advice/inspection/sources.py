@@ -16,6 +16,7 @@ from motley.experiments.document import parse_settings
 from motley.experiments.run import as_experiment, with_own
 from motley.experiments.sweep import expand
 from motley.results.load import Run, load_all
+from motley.tasks.formats import recognises
 from motley.tasks.task import Federation, Task
 from motley_advice.inspection.own_tables import (
     experiment_of,
@@ -128,6 +129,7 @@ def source_of(
             key,
         )
     if isinstance(subject, str | Path) and is_folder(Path(subject)):
+        _refuse_samples(Path(subject))
         return _of_runs(load_all(subject), str(subject), task, allow_import)
     if isinstance(subject, Run):
         return _of_runs([subject], subject.name, task, allow_import)
@@ -151,6 +153,16 @@ def source_of(
         variants=variants,
         keys=[point.experiment.resolved() for point in points],
     )
+
+
+def _refuse_samples(folder: Path) -> None:
+    """Refuse a folder of pictures or other samples, which says nothing of clients."""
+    if next(folder.rglob("run.json"), None) is None and recognises(folder):
+        raise ConfigError(
+            f"{folder} holds samples and no runs; an experiment says whose they are: write a file "
+            f'with [task] name = "image", data = "{folder}" and [partition] name = "dirichlet" (or '
+            '"by_writer", where its first sub-folders are clients), and inspect that'
+        )
 
 
 def _of_task(settings: Sequence[str]) -> dict[str, Any]:

@@ -41,7 +41,8 @@ from motley.tasks.loaders import SampleReader
 from motley.tasks.origin import Origin
 from motley.tasks.public_classes import with_classes
 from motley.tasks.raw_table import TableOptions, raw_table
-from motley.tasks.row_splits import check_no_windows, row_split, times_of, with_divided_rows
+from motley.tasks.row_splits import options_without, row_split, times_of, with_divided_rows
+from motley.tasks.row_times import PYTHON_LINE, check_no_windows, warn_of_times
 from motley.tasks.table_readers import make_dataset, read_parts, take_columns
 from motley.tasks.task import Dataset, Federation
 
@@ -130,6 +131,7 @@ def from_arrays(
         client_of_rows = owners(offsets, len(targets)) if client is None else client
         inputs, ids = without_column(inputs, client_of_rows, options, "client")
     divided = row_split(test)
+    options = options_without(divided, options)
     where = "the table given" if is_table(inputs) else "the arrays given"
     inputs, times = times_of(inputs, divided, len(targets), where)
     column = client if isinstance(client, str) else None
@@ -207,7 +209,7 @@ def from_clients(
     new_rows = rows_in(store)
     reader = SampleReader(inputs, label, collate, Key(seed), new_rows=new_rows)
     sources = ClientSources(clients, "client" if divided is not None else test, reader, divided)
-    options = table_options(table)
+    options = options_without(divided, table_options(table))
     parts = sources.parts()
     if not regression:
         parts = with_one_code(parts, options, lambda: _count(classes) or reader.class_count)
@@ -286,7 +288,7 @@ def from_files(
         dataset = with_classes(leaf.read(root), classes, str(root), _LINE)
         return natural_federation(_as_published(dataset, split, root), split, seed)
     files = client_files(root)
-    options = table_options(table)
+    options = options_without(divided, table_options(table))
     parts = read_parts(
         [(file.client, file.path) for file in files],
         label,
@@ -392,8 +394,10 @@ def _as_published(dataset: Dataset, split: Split, root: Path) -> Dataset:
 def natural_federation(dataset: Dataset, split: Split, seed: int) -> Federation:
     """Return the federation of the natural clients."""
     key = Key(seed).fold("split")
-    if not dataset.test.any() and dataset.divided is None:
-        check_no_windows(dataset)
+    drawn = split.test_fraction * len(dataset.y) > 1e-9  # an inspection sets no row aside
+    if drawn and not dataset.test.any() and dataset.divided is None:
+        check_no_windows(dataset, PYTHON_LINE)
+        warn_of_times(dataset, PYTHON_LINE)
     rows = partition_input(dataset, split, key, shared=True, own_rows=True)
     owner = rows.groups if rows.groups is not None else np.zeros(len(rows.rows), np.int64)
     in_order = bool((owner[1:] >= owner[:-1]).all())

@@ -1,5 +1,5 @@
 """Test rows that are not drawn one by one: the last of each client's in time, or whole groups of
-rows; and the refusal to draw windows of a series at random.
+rows.
 
 ``test={"last": 0.2, "by": "time"}`` tests on the last fifth of each client's rows,
 ``test={"groups": 0.2, "by": "patient"}`` on whole groups with about a fifth of them.
@@ -24,6 +24,7 @@ from motley.core.untrusted import shortened
 from motley.tasks.divided_rows import DividedRows
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.raw_table import decoded, trimmed
+from motley.tasks.row_times import ORDER
 from motley.tasks.spellings import (
     DateOrder,
     Spelling,
@@ -35,14 +36,9 @@ from motley.tasks.spellings import (
 from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
 
-__all__ = ["ORDER", "RowSplit", "check_no_windows", "row_split", "times_of", "with_divided_rows"]
+__all__ = ["RowSplit", "options_without", "row_split", "times_of", "with_divided_rows"]
 
-ORDER = "order"
-"""``by`` of rows that come in their order in time."""
 _LINE = 'test={"last": 0.2, "by": "time"}'
-_LOOKED_AT = 32
-"""Consecutive rows of a client that are looked at for windows of a series."""
-_FEWEST = 5
 _ISO = re.compile(r"\d{4}(-\d\d(-\d\d([T ]\d\d(:\d\d(:\d\d(\.\d+)?)?)?)?)?)?")
 """Dates and times of ISO 8601 without a UTC offset."""
 
@@ -120,6 +116,16 @@ def with_divided_rows(
         owner = np.zeros_like(ranks) if dataset.groups is None else dataset.groups
         _refuse_variants(values.astype(str), ranks, owner)
     return dataclasses.replace(dataset, divided=DividedRows(split.kind, split.share, ranks))
+
+
+def options_without(split: RowSplit | None, options: TableOptions) -> TableOptions:
+    """Return options that do not leave out the column by which rows are divided: it is no input
+    anyhow."""
+    if split is None or split.by not in options.drop:
+        return options
+    return dataclasses.replace(
+        options, drop=tuple(name for name in options.drop if name != split.by)
+    )
 
 
 def times_of(
@@ -248,46 +254,3 @@ def _line_of(words: list[str], word: str) -> str:
     lines = " or ".join(f'{key} = "{value}"' for key, value in keys)
     python = f'{{"scale": "none", "{keys[0][0]}": "{keys[0][1]}"}}'
     return f"; write {lines}, as they are meant (in Python table={python})"
-
-
-def check_no_windows(dataset: Dataset) -> None:
-    """Refuse to draw test rows at random from windows of a series that overlap: a test row would
-    lie within rows that train.
-
-    Looked at are the first rows of the first clients, whether each is the one before it, moved on.
-
-    Raises
-    ------
-    DataError: the samples are such windows.
-    """
-    owner = np.zeros(len(dataset.y), np.int64) if dataset.groups is None else dataset.groups
-    for client in np.unique(owner[: 4 * _LOOKED_AT])[:3]:
-        rows = np.flatnonzero(owner == client)[:_LOOKED_AT]
-        x = dataset.x[rows].numpy()
-        if len(rows) >= _FEWEST and _moves_on(x):
-            origin = Origin.of_clients("", dataset.groups, dataset.client_names, "its samples")
-            raise DataError(
-                f"{row_of(origin, int(rows[1]))}: each sample is the one before it moved on, a "
-                "window of a series, and drawn at random most test samples would lie within "
-                f"training samples; write {_LINE}, or, where samples come in their order in time, "
-                'test={"last": 0.2, "by": "order"}'
-            )
-
-
-def _moves_on(x: NDArray[Any]) -> bool:
-    """Return whether each row ``[n, ...]`` repeats the one before it but for a few steps at an end,
-    along its first or its last axis."""
-    if x.ndim < 2 or len(np.unique(x.reshape(len(x), -1), axis=0)) < len(x):
-        return False
-    return any(_overlaps(np.moveaxis(x, axis, 1)) for axis in {1, x.ndim - 1})
-
-
-def _overlaps(x: NDArray[Any]) -> bool:
-    length = x.shape[1]
-    for step in range(1, min(length // 2, 16) + 1):
-        if length - step < 2:
-            break
-        for first, second in ((x[:-1, step:], x[1:, :-step]), (x[:-1, :-step], x[1:, step:])):
-            if np.array_equal(first, second):
-                return True
-    return False

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from motley.core.arrays import Bools, Floats
+from motley.core.arrays import Bools, Floats, Ids
 from motley.core.client_names import client_in_words
 from motley.core.errors import DataError, suggest
 from motley.core.files import is_file, is_folder, where_paths_start
@@ -61,7 +61,8 @@ from motley.tasks.row_labels import (
     refuse_variants,
     renamed_labels,
 )
-from motley.tasks.row_splits import RowSplit, times_of, with_divided_rows
+from motley.tasks.row_splits import RowSplit, options_without, times_of, with_divided_rows
+from motley.tasks.row_times import rising_times, windows_of_columns, windows_of_samples
 from motley.tasks.table_files import read_arrow, separators_of
 from motley.tasks.table_lines import file_rows, kept_rows, refuse_footer
 from motley.tasks.table_options import TableOptions
@@ -111,7 +112,7 @@ def read_table(
     its entries is a client.
     test: how clients divide their rows.
     """
-    options = options or TableOptions()
+    options = options_without(test, options or TableOptions())
     if data in BUILTIN:
         x, y, names = builtin_table(data, classes)
         where = f"scikit-learn's {data}"
@@ -246,6 +247,9 @@ def make_dataset(
     table = _table_of(x, options, where)
     preparation: Preparation | None = None
     reading = None if table is None else table.reading
+    if reading is not None and hasattr(x, "column_names"):
+        reading = replace(reading, times=rising_times(x, options, groups))
+    windows = _windows(x, table, np.asarray(y), groups, where)
     if table is None and options.scale not in ("standard", "federated"):
         measured = {}
     else:
@@ -288,7 +292,22 @@ def make_dataset(
         client_names=clients,
         target_shape=dense,
         reading=reading,
+        windows=windows,
     )
+
+
+def _windows(
+    x: Any, table: RawTable | None, y: NDArray[Any], groups: Ids | None, where: Origin
+) -> str:
+    """Return how it shows that samples, or columns of a table, are windows of a series that
+    overlap; nothing where it does not."""
+    if table is None:
+        return windows_of_samples(np.asarray(x), groups, where)
+    columns = {column.name: column.values for column in table.columns if column.words is None}
+    if y.dtype.kind in "iuf" and y.ndim == 1:
+        columns["the targets"] = y.astype(np.float64)
+    shown = windows_of_columns(columns, groups)
+    return shown and f"{where}: {shown}"
 
 
 def _measured(table: RawTable | None, options: TableOptions) -> dict[str, tuple[str, str]]:

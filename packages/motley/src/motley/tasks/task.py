@@ -96,6 +96,7 @@ class Dataset:
     reading: how the columns of a table were read; None: it was none.
     places: int64 ``[n]``, the place of each row in its half of the original files; None: rows stand
     in that order; empty: it is not known.
+    windows: how it shows that samples are windows of a series that overlap; empty: it does not.
 
     Raises
     ------
@@ -119,6 +120,7 @@ class Dataset:
     target_shape: tuple[int, ...] = ()
     reading: TableReading | None = None
     places: NDArray[np.int64] | None = None
+    windows: str = ""
 
     def __post_init__(self) -> None:
         if self.targets == "positions":

@@ -3,13 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from motley.core.errors import DataError
 from motley.core.files import check_file, is_folder
 from motley.tasks.task import Dataset
 
-__all__ = ["read"]
+__all__ = ["read", "recognises"]
+
+
+def recognises(folder: Path) -> bool:
+    """Return whether a folder holds samples in one of these formats."""
+    return any(recognises_format(folder) for recognises_format, _ in _readers())
 
 
 def read(path: Path) -> Dataset:
@@ -20,7 +26,7 @@ def read(path: Path) -> Dataset:
     ------
     DataError: the path does not exist, has no known format, or is corrupt.
     """
-    from motley.tasks.formats import binary, image_folders, leaf, npz
+    from motley.tasks.formats import npz
 
     if not is_folder(path):
         check_file(path)
@@ -30,16 +36,22 @@ def read(path: Path) -> Dataset:
             f"{path.name} is of no known format; expected an .npz file or a folder (IDX, CIFAR, "
             "LEAF JSON, pictures)"
         )
-    readers = (
-        (binary.has_idx, binary.read_idx),
-        (binary.has_cifar, binary.read_cifar),
-        (leaf.recognises, leaf.read),
-        (image_folders.recognises, image_folders.read),
-    )
-    for recognises, reader in readers:
-        if recognises(path):
+    for recognises_format, reader in _readers():
+        if recognises_format(path):
             return reader(path)
     raise DataError(
         f"{path} holds no known format; expected MNIST IDX files (*-images-idx3-ubyte), CIFAR "
         "binary batches (*.bin), LEAF JSON (train/*.json), or one sub-folder of pictures per class"
+    )
+
+
+def _readers() -> tuple[tuple[Callable[[Path], bool], Callable[[Path], Dataset]], ...]:
+    """Return what recognizes each format of folders, and what reads it."""
+    from motley.tasks.formats import binary, image_folders, leaf
+
+    return (
+        (binary.has_idx, binary.read_idx),
+        (binary.has_cifar, binary.read_cifar),
+        (leaf.recognises, leaf.read),
+        (image_folders.recognises, image_folders.read),
     )

@@ -1,0 +1,172 @@
+"""Tables in order of time: told with the line that tests on the last rows; windows are refused."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from motley.core.errors import DataError
+from motley.experiments.config import Experiment
+from motley.experiments.run_data import task_of
+from motley.tasks import from_arrays, from_clients
+from motley.tasks.row_times import follows_itself, rising_times, windows_of_columns
+from motley.tasks.table_options import TableOptions
+from motley.tasks.task import Federation
+
+N = 60
+OWNER = np.arange(N) % 2
+STEP = np.arange(N)
+DAYS = [f"{1 + k % 28:02d}.{1 + k // 28:02d}.2024" for k in range(N)]
+WALK = np.sin(STEP / 9) + STEP / 60
+SHUFFLED = np.random.default_rng(0).permutation(N)
+
+
+def series(folder: Path, **columns: Any) -> Path:
+    names = ["sensor", *columns]
+    rows = zip(OWNER, *columns.values(), strict=True)
+    text = "\n".join([",".join(names), *(",".join(map(str, row)) for row in rows)])
+    path = folder / "series.csv"
+    path.write_text(text + "\n")
+    return path
+
+
+def read(path: Path, **task: Any) -> Federation:
+    keys: dict[str, Any] = {
+        "task": {"name": "tabular_regression", "data": str(path), "client": "sensor", **task},
+        "partition": "by_writer",
+        "cohort": 2,
+        "stop": {"rounds": 1},
+    }
+    return task_of(Experiment(**keys)).federation
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "order"),
+    [
+        ("t", STEP, ""),
+        ("t", STEP[::-1], ""),
+        ("t", STEP // 2, ""),
+        ("time_s", STEP / 10, ""),
+        ("startTime", STEP * 7, ""),
+        ("anything", DAYS, "day first"),
+        ("anything", [f"2024-01-01T{k // 60:02d}:{k % 60:02d}" for k in range(N)], ""),
+        ("anything", [f"{1 + k % 28:02d}/{1 + k // 28:02d}/2024" for k in range(N)], "day first"),
+        ("Datum", ["", *DAYS[1:]], "day first"),
+        ("Zeitpunkt", [f"{k},5" for k in range(N)], ""),
+    ],
+)
+def test_columns_that_rise_are_times(name: str, entries: Any, order: str) -> None:
+    table = pa.table({name: pa.array(list(map(str, entries))), "v": WALK})
+    options = TableOptions(decimal={"Zeitpunkt": ","})
+    ((found, dates),) = rising_times(table, options, OWNER)
+    assert found == name
+    assert dates in (order, "year first")  # ISO is read in one order alone
+
+
+@pytest.mark.parametrize(
+    ("name", "entries"),
+    [
+        ("t", STEP[SHUFFLED]),
+        ("anything", STEP),  # numbers by another name
+        ("weight", STEP),
+        ("day", [DAYS[k] for k in SHUFFLED]),
+        ("year", np.repeat([2023, 2024], N // 2)),  # one step up is no series
+        ("t", np.zeros(N)),
+        ("t", [""] * N),
+    ],
+)
+def test_other_columns_are_no_times(name: str, entries: Any) -> None:
+    table = pa.table({name: pa.array(list(map(str, entries)))})
+    assert rising_times(table, TableOptions(), OWNER) == ()
+
+
+def test_targets_that_follow_each_other() -> None:
+    assert follows_itself(WALK, OWNER)
+    assert not follows_itself(WALK[SHUFFLED], OWNER)
+    assert not follows_itself(STEP, OWNER)  # sorted rows may be independent
+    assert not follows_itself(np.round(STEP / 7), None)
+    assert not follows_itself(np.zeros(N), None)
+    assert not follows_itself(WALK[:20], None)  # too few
+    # a level for each client is no order within it
+    independent = np.random.default_rng(1).normal(size=N)
+    assert not follows_itself(independent + 100 * OWNER, OWNER)
+
+
+def test_a_series_is_told_and_its_last_rows_test(tmp_path: Path) -> None:
+    label = np.cos(STEP / 9)
+    path = series(tmp_path, t=STEP, v=WALK, label=label)
+    line = r"series.csv: column 't' .* write test = \{ last = 0\.2, by = \"t\" \}"
+    with pytest.warns(UserWarning, match=line):
+        read(path, drop=["t"])
+    split = {"last": 0.2, "by": "t"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        federation = read(path, test=split)
+        same = read(path, test=split, drop=["t"])  # it is no input anyhow
+    assert (federation.x == same.x).all()
+    for k in range(2):
+        last = label[k == OWNER][-6:]
+        assert np.allclose(np.sort(federation.y[federation.test[k], 0]), np.sort(last))
+        assert len(federation.train[k]) == 24
+
+
+def test_a_series_without_its_time_is_told(tmp_path: Path) -> None:
+    path = series(tmp_path, v=WALK[SHUFFLED], label=WALK)
+    line = r"targets of a client hardly change .* write test = \{ last = 0\.2, by = \"order\" \}"
+    with pytest.warns(UserWarning, match=line):
+        read(path)
+    with pytest.warns(UserWarning, match=r"hardly change .* write test=\{\"last\": 0\.2"):
+        from_arrays(WALK[SHUFFLED, None], WALK, OWNER, regression=True)
+
+
+def test_independent_rows_are_not_told(tmp_path: Path) -> None:
+    read(series(tmp_path, t=STEP[SHUFFLED], v=WALK, label=WALK[SHUFFLED]), drop=["t"])
+
+
+@pytest.mark.parametrize("scale", ["standard", "federated", "none"])
+@pytest.mark.parametrize("step", [1, 3])
+def test_windows_in_columns_are_not_drawn_at_random(tmp_path: Path, scale: str, step: int) -> None:
+    lags = {}
+    for lag in (0, 1):
+        lags[f"v{lag}"] = np.concatenate([np.roll(WALK[k == OWNER], lag * step) for k in range(2)])
+    owner = np.repeat([0, 1], N // 2)
+    other = np.random.default_rng(2).normal(size=N)
+    text = ["sensor,v0,w,v1,label"]
+    for row in zip(owner, lags["v0"], other, lags["v1"], SHUFFLED, strict=True):
+        text.append(",".join(map(str, row)))
+    keep = [k for k, row in enumerate(text) if k == 0 or (k - 1) % (N // 2) >= step]
+    path = tmp_path / "lags.csv"
+    path.write_text("\n".join(text[k] for k in keep) + "\n")
+    after = "a row later" if step == 1 else "3 rows later"
+    told = rf"lags.csv: column 'v1' holds what column 'v0' held, {after}, a window of a series"
+    with pytest.raises(DataError, match=told + r".* write test = \{ last = 0\.2, by = \"time\" \}"):
+        read(path, scale=scale)
+    assert read(path, scale=scale, test={"last": 0.2, "by": "order"}).test.sizes.min() >= 5
+
+
+def test_the_last_target_among_the_inputs_is_a_window(tmp_path: Path) -> None:
+    noise = np.random.default_rng(3).normal(size=N + 2)
+    path = series(tmp_path, before=noise[:N], label=noise[2:])
+    with pytest.raises(DataError, match="column 'before' holds what column 'the targets' held"):
+        read(path)
+
+
+def test_repeated_or_few_values_are_no_windows() -> None:
+    zeros = np.zeros(N)
+    few = (STEP // 2 % 2).astype(float)
+    assert windows_of_columns({"a": zeros, "b": zeros}, None) == ""
+    assert windows_of_columns({"a": few, "b": np.roll(few, 4)}, None) == ""
+    assert windows_of_columns({"a": WALK, "b": WALK}, None) == ""  # a copy is no window
+    assert windows_of_columns({"a": WALK[:10], "b": np.roll(WALK[:10], 1)}, None) == ""
+    assert windows_of_columns({}, None) == ""
+
+
+def test_windows_in_a_file_of_arrays(tmp_path: Path) -> None:
+    x = np.lib.stride_tricks.sliding_window_view(np.random.default_rng(4).normal(size=67), 8)
+    np.savez(tmp_path / "windows.npz", x=x, y=SHUFFLED.astype(float), client=np.repeat([0, 1], 30))
+    with pytest.raises(DataError, match="each sample is the one before it moved on"):
+        read(tmp_path / "windows.npz")
+    assert len(from_clients([(x, OWNER)], test={"last": 0.2, "by": "order"})) == 1
