@@ -109,6 +109,17 @@ def test_pilots_with_a_known_law_give_c0_back():
     assert pilot_constant(P, G, uniform, uniform[::-1]) == 0.0  # nothing learned
 
 
+def test_rounds_between_two_evaluations_of_a_pilot(monkeypatch):
+    """Levels 5, 10, .., 25 of the rise of 1 / loss. The weighted pilot reaches them in 1, .., 5
+    rounds, the uniform one in 2 - 3.5 / 4.5 = 1.2222, 3 - 3 / 4.5 = 2.3333, 4 - 2 / 4 = 3.5,
+    5 - 1 / 4 = 4.75 and 6. M = 1, N = 2 (.64 + .04) = 1.36: c0 is .62, 1.16, 1.16, .92 and .8."""
+    monkeypatch.setattr("motley.selectors.adasample._inverse", lambda losses: 1 / losses)
+    p = np.array([0.8, 0.2])
+    uniform = 1 / (1 + np.array([0, 4, 8.5, 13, 17, 21, 25]))
+    weighted = 1 / (1 + np.array([0, 5, 10, 15, 20, 25.0]))
+    assert pilot_constant(p, np.ones(2), uniform, weighted) == pytest.approx(4.66 / 5)
+
+
 def test_pilots_that_contradict_the_bound_give_0():
     """R_u : R_w = 3 : 2 would be c0 = (2 * 1.5 - 3 * 1.6) / 1 = -1.8."""
     assert bound_constant(P, G, np.array([3.0]), np.array([2.0]))[0] == pytest.approx(-1.8)
