@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import ClassVar, TypeVar
 
+import torch
 from torch import nn
 from typing_extensions import override
 
@@ -25,6 +26,12 @@ from motley.engines.cores import ThreadPool, torch_threads
 from motley.engines.engine import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.gradients import BlockGradients, ThreadGradients
 from motley.engines.local import WINDOW_WEIGHTS, LocalEngine, refuses_method, window_of
+from motley.engines.matrix_products import (
+    MatrixProducts,
+    OpenBlasProducts,
+    TorchProducts,
+    faster_library,
+)
 from motley.engines.stacked import StackedLinear, layers_of
 from motley.engines.stages import LocalRun, run_phases, trained
 from motley.engines.vmapped import Vmapped, refuses_vmap
@@ -52,6 +59,8 @@ Python."""
 
 class _Batched(LocalEngine):
     """Trains chunks on threads; subclasses provide the executor of a chunk."""
+
+    products: MatrixProducts = TorchProducts()
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
@@ -136,8 +145,9 @@ class _Batched(LocalEngine):
 
         groups = self._groups(sorted(range(len(jobs)), key=lambda i: -jobs[i].steps))
         done: dict[int, _Result] = {}
-        for group, results in zip(groups, self._pool.map(run_group, groups), strict=True):
-            done.update(zip(group, results, strict=True))
+        with self.products.alone():
+            for group, results in zip(groups, self._pool.map(run_group, groups), strict=True):
+                done.update(zip(group, results, strict=True))
         return [done[i] for i in range(len(jobs))]
 
     def _groups(self, order: list[int]) -> list[list[int]]:
@@ -167,7 +177,13 @@ class Batched(_Batched):
 
     name: ClassVar[str] = "batched"
 
+    options: ClassVar[frozenset[str]] = frozenset({"products"})
+
     def __init__(self, setting: Setting) -> None:
+        library = setting.products or (faster_library() if _in_float32(setting) else "torch")
+        if library == "openblas":
+            self.products = OpenBlasProducts()
+        self.library = library
         super().__init__(setting)
         layers = layers_of(construct(setting.task.model, 0)) or ()
         self.prober.gradient_pass = BlockGradients(layers, setting, self.samples, self._pool)
@@ -184,6 +200,8 @@ class Batched(_Batched):
             isinstance(m, nn.Flatten) for m in module.modules()
         ):
             return "the samples are not flat; begin the model with a Flatten layer"
+        if setting.products == "openblas" and not _in_float32(setting):
+            return 'products = "openblas" multiplies in float32 on a CPU; leave it out'
         return refuses_method(setting)
 
     @classmethod
@@ -197,7 +215,13 @@ class Batched(_Batched):
     @override
     def _executor(self) -> Executor:
         layers = layers_of(construct(self.setting.task.model, 0))
-        return StackedLinear(layers or (), self.setting)
+        return StackedLinear(layers or (), self.setting, self.products)
+
+
+def _in_float32(setting: Setting) -> bool:
+    """Return whether matrices are multiplied in float32 on a CPU."""
+    kinds = setting.precision, setting.dtype, setting.device
+    return kinds == ("float32", torch.float32, "cpu")
 
 
 class Vmap(_Batched):

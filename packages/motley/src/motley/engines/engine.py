@@ -41,6 +41,7 @@ from motley.core.errors import ContractError
 from motley.core.keys import Key, Streams
 from motley.core.layout import Layout
 from motley.core.work import FORWARD, LocalWork
+from motley.engines.matrix_products import Library
 from motley.engines.memory import TrainingMemory, training_memory
 from motley.tasks.architectures import UnlikeNetwork
 from motley.tasks.flat import FlatNetwork, construct, initial, placed
@@ -51,6 +52,7 @@ from motley.tasks.precision import Precision, products, widened
 from motley.tasks.task import ModelState, Task, model_input
 
 __all__ = [
+    "ENGINE_OPTIONS",
     "MEASURED",
     "PRE_TRAINING",
     "REPORTED",
@@ -108,6 +110,10 @@ computed during training, and those of :data:`PRE_TRAINING`."""
 WORKER_OPTIONS = ("workers", "worker_cores", "address", "gpu_share", "wait_s", "differing_nodes")
 """The options of :class:`Setting` that only engines with workers have; None where they are left
 out."""
+
+
+ENGINE_OPTIONS = (*WORKER_OPTIONS, "products")
+"""The options of :class:`Setting` that only some engines have; None where they are left out."""
 
 
 class EngineEvent(NamedTuple):
@@ -327,6 +333,8 @@ class Setting:
     sliced: whether the model is a slice already, which is not cut again.
     probes_model: whether curvature is that of a probe of the whole model,
     :attr:`motley.transport.compressors.compressor.Compressor.probes_model`.
+    products: the library that multiplies matrices, for engines that choose (None: by
+    :func:`motley.engines.matrix_products.faster_library` in float32 on a CPU, else PyTorch).
     common_kind: the setting of the architecture that clients of another one train beside their own;
     None: see :attr:`common`.
     """
@@ -352,6 +360,7 @@ class Setting:
     ruled_out: Mapping[str, str] = field(default_factory=dict)
     sliced: bool = False
     probes_model: bool = False
+    products: Library | None = None
     common_kind: Setting | None = None
 
     def __post_init__(self) -> None:
@@ -587,7 +596,7 @@ class Engine(ABC):
 
     name: ClassVar[str]
     options: ClassVar[frozenset[str]] = frozenset()
-    """Those of :data:`WORKER_OPTIONS` that the engine has; the other engines refuse them."""
+    """Those of :data:`ENGINE_OPTIONS` that the engine has; the other engines refuse them."""
     threads: int
     inner: int = 1
     """Torch threads inside one long operation of a run that has all cores. Equal bits need equal
@@ -595,6 +604,8 @@ class Engine(ABC):
     worker_shape: str | None = None
     """Workers times cores of each, such as ``"4 x 2"``; None for an engine without workers. Equal
     bits need equal shapes."""
+    library: str | None = None
+    """Which library multiplies matrices, for an engine with the option ``products``."""
 
     @property
     def nodes(self) -> Mapping[str, str]:

@@ -2,8 +2,8 @@
 backward passes.
 
 Storage is parameter-major: per parameter one contiguous block ``[c, out, in]``. A step is one
-gather and, per layer, one ``baddbmm`` forward, one ``bmm`` for the layer below, and one ``baddbmm``
-that computes the weight gradient *into* the weights:
+gather and, per layer, one product forward, one for the layer below, and one that computes the
+weight gradient *into* the weights, by the library that :mod:`motley.engines.matrix_products` says:
 
     W <- (1 - lr mu) W - lr/B d h^T,    then    W <- W + lr mu x
 
@@ -31,6 +31,7 @@ from motley.algorithms.local_optimisers import Block, Scale, Solver
 from motley.core.layout import Entry, Layout
 from motley.engines.chunk import BatchStep, Chunk, Executor
 from motley.engines.engine import Setting
+from motley.engines.matrix_products import MatrixProducts
 from motley.tasks.flat import hooked, layout_of
 from motley.tasks.nn import Dropout
 from motley.tasks.precision import widened
@@ -165,7 +166,10 @@ class _Fused:
 
     stores = False
 
-    def __init__(self, lr: float, proximal: float, corrected: bool) -> None:
+    def __init__(
+        self, products: MatrixProducts, lr: float, proximal: float, corrected: bool
+    ) -> None:
+        self.products = products
         self.lr = lr
         self.proximal = lr * proximal
         self.corrected = corrected or bool(self.proximal)
@@ -176,7 +180,7 @@ class _Fused:
         weight, bias = layer.weight, layer.bias
         rate = -self.lr * scale
         if weight is not None and layer.factor is weight.w:
-            weight.w.baddbmm_(slope, inputs, beta=1.0 - self.proximal, alpha=rate)
+            self.products.add(weight.w, slope, inputs, 1.0 - self.proximal, rate)
             self._correct(weight)
         elif weight is not None:
             self._add(weight, torch.bmm(slope, inputs), layer.factor, rate)
@@ -217,7 +221,10 @@ class _Gathered:
 
     stores = True
 
-    def __init__(self, solver: Solver, lr: Scale, proximal: Scale) -> None:
+    def __init__(
+        self, products: MatrixProducts, solver: Solver, lr: Scale, proximal: Scale
+    ) -> None:
+        self.products = products
         self.solver = solver
         self.lr = lr
         self.proximal = proximal
@@ -227,7 +234,7 @@ class _Gathered:
         weight, bias = layer.weight, layer.bias
         if weight is not None:
             if slope.dtype == weight.g.dtype:
-                torch.bmm(slope, inputs, out=weight.g)
+                self.products.multiply(slope, inputs, weight.g)
             else:
                 weight.g.copy_(torch.bmm(slope, inputs))
             weight.g.mul_(scale)
@@ -367,10 +374,14 @@ class StackedLinear(Executor):
     ----------
     layers: of the model.
     setting: of the run.
+    products: of matrices.
     """
 
-    def __init__(self, layers: tuple[Layer, ...], setting: Setting) -> None:
+    def __init__(
+        self, layers: tuple[Layer, ...], setting: Setting, products: MatrixProducts
+    ) -> None:
         self.layers = layers
+        self.products = products
         self.solver = setting.solver
         self.loss = setting.algorithm.loss
         sizes = [setting.task.layout.entries[layer.weight].shape[0] for layer in layers]
@@ -390,7 +401,9 @@ class StackedLinear(Executor):
             inputs = (
                 chunk.inputs(step) if self.kinds[0] == self.dtype else chunk.rounded_inputs(step)
             )
-            inputs_by_layer, last = _forward(layers, inputs.view(step.active, step.width, -1))
+            inputs_by_layer, last = _forward(
+                layers, inputs.view(step.active, step.width, -1), self.products
+            )
             outputs = widened(last).mT
             chunk.record_outputs(step, outputs)
             slope, scale = self._slope(step, outputs)
@@ -411,8 +424,8 @@ class StackedLinear(Executor):
             and not isinstance(lr, Tensor)
             and not isinstance(proximal, Tensor)
         ):
-            return _Fused(lr, proximal, chunk.corrected)
-        return _Gathered(self.solver, lr, proximal)
+            return _Fused(self.products, lr, proximal, chunk.corrected)
+        return _Gathered(self.products, self.solver, lr, proximal)
 
     def _blocks(self, chunk: Chunk, gradients: bool) -> list[Block]:
         """Return every client's weights, as the phase begins, with gradients and solver state where
@@ -443,7 +456,7 @@ class StackedLinear(Executor):
 
 
 def _forward(
-    layers: Sequence[_LayerViews], x: Tensor
+    layers: Sequence[_LayerViews], x: Tensor, products: MatrixProducts
 ) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
     """Return every layer's inputs, ``[p, in, B]`` and ``[p, B, in]``, and the outputs of the last
     ``[p, out, B]``; ``x`` ``[p, B, in]``."""
@@ -454,11 +467,7 @@ def _forward(
             h = h.to(layer.factor.dtype)
             transposed = h.mT
         inputs.append((h, transposed))
-        h = (
-            torch.bmm(layer.factor, h, out=layer.outputs)
-            if layer.bias_factor is None
-            else torch.baddbmm(layer.bias_factor, layer.factor, h, out=layer.outputs)
-        )
+        h = products.forward(layer.factor, h, layer.bias_factor, layer.outputs)
         if layer.relu:
             h.relu_()
         transposed = h if layer.outputs_transposed is None else layer.outputs_transposed
@@ -479,7 +488,7 @@ def _backward(
             slope = slope.to(layer.factor.dtype)
         below = layer.slope_below
         if below is not None:
-            torch.bmm(layer.factor_transposed, slope, out=below)
+            update.products.multiply(layer.factor_transposed, slope, below)
             if layer.relu_below:
                 torch.ops.aten.threshold_backward.grad_input(below, h, 0, grad_input=below)
         update.layer(layer, slope, transposed, scale)

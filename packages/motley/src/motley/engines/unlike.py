@@ -51,6 +51,7 @@ class Unlike(Engine):
         self.engines = [kind(own) for own in setting.kinds]
         self.threads = self.engines[0].threads
         self.inner = max(engine.inner for engine in self.engines)
+        self.library = self.engines[0].library
 
     @classmethod
     @override

@@ -23,7 +23,7 @@ from motley.core.server_signals import LAST_UPDATE
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.admission import admit, needs_proof
 from motley.engines.distributed import Distributed
-from motley.engines.engine import WORKER_OPTIONS, Engine, Setting
+from motley.engines.engine import ENGINE_OPTIONS, Engine, Setting
 from motley.engines.unlike import Unlike
 from motley.experiments.checks import (
     check_algorithm,
@@ -344,7 +344,7 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
         device=_device(experiment.engine.device),
         evaluation_batch=experiment.evaluate.batch_size,
         threads=experiment.engine.threads,
-        **{option: getattr(experiment.engine, option) for option in WORKER_OPTIONS},
+        **{option: getattr(experiment.engine, option) for option in ENGINE_OPTIONS},
         probes_model=experiment.part("compressor").probes_model,
     )
 
@@ -440,7 +440,7 @@ def _engine_kind(experiment: Experiment, setting: Setting) -> type[Engine]:
         alone = "threads" if setting.device == "cpu" else "sequential"
         name = suited.pop() if len(suited) == 1 else alone
     kind: type[Engine] = ENGINES.get(name, "engine")
-    for option in WORKER_OPTIONS:
+    for option in ENGINE_OPTIONS:
         if getattr(setting, option) is not None and option not in kind.options:
             can = [
                 candidate

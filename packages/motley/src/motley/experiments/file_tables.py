@@ -337,6 +337,9 @@ class EngineChoice(KeyTable):
     """Device of the computation: ``cpu``, ``cuda``, ``cuda:1``, ``mps``."""
     threads: Count | None = None
     """Cores this run may use; left out: all the process may."""
+    products: Literal["torch", "openblas"] | None = None
+    """Library that multiplies the matrices of a stack of linear layers (``batched``): PyTorch's, or
+    the OpenBLAS of NumPy and SciPy; left out: the one that is faster on this kind of processor."""
     workers: Count | None = None
     """Worker processes that share these cores (``processes``, ``ray``); left out: one for every
     core."""

@@ -21,8 +21,10 @@ from motley.core.components import imports
 from motley.core.errors import ConfigError, NumericsError, StoreError
 from motley.core.files import disk_error
 from motley.core.own_code import keep_own_code
+from motley.core.processor import arithmetic
 from motley.core.round_line import round_of
 from motley.core.usable_cores import at_once
+from motley.engines import ENGINES
 from motley.engines.engine import Engine, Setting
 from motley.experiments import document
 from motley.experiments.build import build
@@ -32,7 +34,6 @@ from motley.experiments.data_variants import check_variants, data_variants
 from motley.experiments.disclosure import algorithm_disclosure, selector_disclosure
 from motley.experiments.file_tables import Checkpointing
 from motley.experiments.private_runs import private_training
-from motley.experiments.processor import arithmetic
 from motley.experiments.progress import OneRun, display, in_notebook, last_line, watched
 from motley.experiments.shown import run_in_words
 from motley.experiments.store import (
@@ -193,9 +194,7 @@ def _run_in(
         if state == "new" and resume and not elsewhere:
             refuse_other_horizon(path, experiment)
         if state != "new":  # "auto" was decided when the run began
-            experiment = experiment.replace(
-                {"engine.name": folder.need(before, "numerics", "engine")}
-            )
+            experiment = _as_begun(experiment, folder.need(before, "numerics", "engine"), before)
         private = None if experiment.privacy is None else private_training()
         data_digests = experiment.data_digests() if private is not None else {}
         secret = None if private is None else private.secret_of(path, before, data_digests)
@@ -463,8 +462,8 @@ def run_record(
 def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
     """Return the conditions under which results are bit-identical: torch, instruction set, what of
     the processor chooses kernels, threads (for which the work is divided, and inside one operation
-    of torch), engine, device, dtype, precision; with bfloat16, the instructions that multiply in
-    it."""
+    of torch), engine, device, dtype, precision; the library that multiplies matrices, where the
+    engine does so itself; with bfloat16, the instructions that multiply in it."""
     device = torch.device(setting.device)
     if device.type == "cuda":
         instructions = torch.cuda.get_device_name(device)
@@ -481,6 +480,7 @@ def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
         "device": setting.device,
         "dtype": str(setting.dtype).removeprefix("torch."),
         "precision": setting.precision,
+        **({} if engine.library is None else {"library": engine.library}),
         **(
             {"products": bfloat16_instructions(setting.device)}
             if setting.precision == "bfloat16"
@@ -500,6 +500,15 @@ def nodes_record(engine: Engine, before: Mapping[str, Any]) -> dict[str, Any]:
         if status != "usable" or nodes.get(name) != "worked"
     }
     return {"nodes": nodes} if nodes else {}
+
+
+def _as_begun(experiment: Experiment, name: str, before: Mapping[str, Any]) -> Experiment:
+    """Return the experiment with the engine of this name with which the run began, and its library
+    of matrix products, which was PyTorch where the record says none."""
+    begun = {"engine.name": name}
+    if experiment.engine.products is None and "products" in ENGINES.get(name).options:  # type: ignore[attr-defined]
+        begun["engine.products"] = before["numerics"].get("library", "torch")
+    return experiment.replace(begun)
 
 
 def _divided_as(before: Mapping[str, Any], experiment: Experiment) -> Experiment:

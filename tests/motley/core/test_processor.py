@@ -2,8 +2,8 @@
 
 import pytest
 
-from motley.experiments import processor
-from motley.experiments.processor import arithmetic
+from motley.core import processor
+from motley.core.processor import arithmetic
 
 INTEL = """processor\t: 0
 vendor_id\t: GenuineIntel

@@ -1,0 +1,148 @@
+"""Which library multiplies the matrices of a stack of linear layers, and its products of many
+clients at once.
+
+PyTorch's own products are those of MKL, which on AMD's processors keeps to 256-bit instructions.
+The OpenBLAS that NumPy and SciPy bring has kernels of 512 bits for them, and multiplies about twice
+as fast where a processor has units of that width (docs/measured.md#routines).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+from torch import Tensor
+from typing_extensions import override
+
+from motley.core.processor import arithmetic
+
+__all__ = ["Library", "MatrixProducts", "OpenBlasProducts", "TorchProducts", "faster_library"]
+
+Library = Literal["torch", "openblas"]
+"""A library that multiplies matrices."""
+
+_WIDE_KERNELS = re.compile(r"openblas \S+ (SkylakeX|Cooperlake|Sapphirerapids)")
+"""NumPy's OpenBLAS with kernels of 512 bits."""
+_WIDE_UNITS = re.compile(r"AuthenticAMD 26 ")
+"""Processors of AMD whose units are as wide, by vendor and family: Zen 5. Earlier ones were not
+measured."""
+
+
+@functools.cache
+def faster_library() -> Library:
+    """Return the library that multiplies float32 matrices faster on this processor, by a rule: what
+    is measured would differ from run to run, and the last bits of results with it."""
+    machine = arithmetic()
+    mkl_is_slow = _WIDE_UNITS.match(machine["processor"]) and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    return "openblas" if mkl_is_slow and _WIDE_KERNELS.match(machine["blas"]) else "torch"
+
+
+class MatrixProducts(ABC):
+    """Products of p clients' matrices with vectors of B places each."""
+
+    library: ClassVar[Library]
+
+    @abstractmethod
+    def forward(
+        self, weight: Tensor, inputs: Tensor, bias: Tensor | None, out: Tensor | None
+    ) -> Tensor:
+        """Return ``weight @ inputs + bias``, in ``out`` where it is given.
+
+        Parameters
+        ----------
+        weight, inputs: ``[p, out, in]`` and ``[p, in, B]``.
+        bias: ``[p, out, 1]``; None: none is added.
+        out: ``[p, out, B]``.
+        """
+
+    @abstractmethod
+    def multiply(self, first: Tensor, second: Tensor, out: Tensor) -> None:
+        """Write ``first @ second``, ``[p, n, k]`` and ``[p, k, m]``, into ``out`` ``[p, n, m]``."""
+
+    @abstractmethod
+    def add(self, weight: Tensor, first: Tensor, second: Tensor, beta: float, alpha: float) -> None:
+        """Write ``beta weight + alpha first @ second`` into the contiguous ``weight``
+        ``[p, n, m]``."""
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Let products of the block, which several Python threads may compute, take one thread
+        each."""
+        yield
+
+
+class TorchProducts(MatrixProducts):
+    """The products of PyTorch, of any type and device."""
+
+    library: ClassVar[Library] = "torch"
+
+    @override
+    def forward(
+        self, weight: Tensor, inputs: Tensor, bias: Tensor | None, out: Tensor | None
+    ) -> Tensor:
+        if bias is None:
+            return torch.bmm(weight, inputs, out=out)
+        return torch.baddbmm(bias, weight, inputs, out=out)
+
+    @override
+    def multiply(self, first: Tensor, second: Tensor, out: Tensor) -> None:
+        torch.bmm(first, second, out=out)
+
+    @override
+    def add(self, weight: Tensor, first: Tensor, second: Tensor, beta: float, alpha: float) -> None:
+        weight.baddbmm_(first, second, beta=beta, alpha=alpha)
+
+
+class OpenBlasProducts(MatrixProducts):
+    """The products of NumPy's and SciPy's OpenBLAS, of float32 tensors on a CPU, client by client:
+    a client's do not depend on who is beside it."""
+
+    library: ClassVar[Library] = "openblas"
+
+    def __init__(self) -> None:
+        from scipy.linalg.blas import sgemm  # takes a tenth of the start of every run
+
+        self._add = sgemm
+        self._threads = ThreadpoolController().select(user_api="blas")
+
+    @override
+    def forward(
+        self, weight: Tensor, inputs: Tensor, bias: Tensor | None, out: Tensor | None
+    ) -> Tensor:
+        if out is None:
+            out = weight.new_empty(*weight.shape[:2], inputs.shape[2])
+        np.matmul(weight.numpy(), inputs.numpy(), out=out.numpy())
+        return out if bias is None else out.add_(bias)
+
+    @override
+    def multiply(self, first: Tensor, second: Tensor, out: Tensor) -> None:
+        np.matmul(first.numpy(), second.numpy(), out=out.numpy())
+
+    @override
+    def add(self, weight: Tensor, first: Tensor, second: Tensor, beta: float, alpha: float) -> None:
+        # BLAS stores columns: the transposed weights are written, which lie in order
+        for client, left, right in zip(
+            weight.numpy(), second.mT.numpy(), first.mT.numpy(), strict=True
+        ):
+            a, transposed_a = _columns(left)
+            b, transposed_b = _columns(right)
+            self._add(alpha, a, b, beta, client.T, transposed_a, transposed_b, 1)
+
+    @override
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with self._threads.limit(limits=1):
+            yield
+
+
+def _columns(matrix: NDArray[Any]) -> tuple[NDArray[Any], bool]:
+    """Return a matrix, or its transpose and True, whose columns lie in order."""
+    return (matrix, False) if matrix.flags.f_contiguous else (matrix.T, True)
