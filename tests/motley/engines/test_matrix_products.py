@@ -7,9 +7,8 @@ import pytest
 import torch
 
 import motley
-from motley.core import processor
 from motley.core.errors import ConfigError, NumericsError
-from motley.engines import matrix_products
+from motley.engines import matrix_products, processor
 from motley.engines.matrix_products import OpenBlasProducts, TorchProducts, faster_library
 from motley.experiments.build import build
 
@@ -108,9 +107,7 @@ KEYS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    "local", [{}, {"optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}]
-)
+@pytest.mark.parametrize("local", [{}, {"optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}])
 def test_a_run_by_either_library(tmp_path: Any, local: dict[str, Any]) -> None:
     keys = {**KEYS, "local": {"epochs": 2, "batch_size": 16, **local}}
     runs = {}
@@ -119,9 +116,7 @@ def test_a_run_by_either_library(tmp_path: Any, local: dict[str, Any]) -> None:
             {**keys, "engine": {"products": library}}, out=tmp_path / library
         )
         assert runs[library].meta["numerics"]["library"] == library
-    weights = [
-        torch.cat([p.flatten() for p in run.module().parameters()]) for run in runs.values()
-    ]
+    weights = [torch.cat([p.flatten() for p in run.module().parameters()]) for run in runs.values()]
     torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-5)
     assert runs["torch"].meta["run_id"] == runs["openblas"].meta["run_id"]
 

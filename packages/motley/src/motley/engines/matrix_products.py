@@ -22,7 +22,7 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor
 from typing_extensions import override
 
-from motley.core.processor import arithmetic
+from motley.engines.processor import arithmetic
 
 __all__ = ["Library", "MatrixProducts", "OpenBlasProducts", "TorchProducts", "faster_library"]
 
@@ -134,7 +134,16 @@ class OpenBlasProducts(MatrixProducts):
         ):
             a, transposed_a = _columns(left)
             b, transposed_b = _columns(right)
-            self._add(alpha, a, b, beta, client.T, transposed_a, transposed_b, 1)
+            self._add(
+                alpha,
+                a,
+                b,
+                beta=beta,
+                c=client.T,
+                trans_a=transposed_a,
+                trans_b=transposed_b,
+                overwrite_c=True,
+            )
 
     @override
     @contextmanager

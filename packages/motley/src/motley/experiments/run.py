@@ -21,11 +21,11 @@ from motley.core.components import imports
 from motley.core.errors import ConfigError, NumericsError, StoreError
 from motley.core.files import disk_error
 from motley.core.own_code import keep_own_code
-from motley.core.processor import arithmetic
 from motley.core.round_line import round_of
 from motley.core.usable_cores import at_once
 from motley.engines import ENGINES
 from motley.engines.engine import Engine, Setting
+from motley.engines.processor import arithmetic
 from motley.experiments import document
 from motley.experiments.build import build
 from motley.experiments.client_models import save_client_models

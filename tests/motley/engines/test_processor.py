@@ -2,8 +2,8 @@
 
 import pytest
 
-from motley.core import processor
-from motley.core.processor import arithmetic
+from motley.engines import processor
+from motley.engines.processor import arithmetic
 
 INTEL = """processor\t: 0
 vendor_id\t: GenuineIntel
