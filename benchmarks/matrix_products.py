@@ -10,11 +10,8 @@ random numbers, as in ``engines.py``. It prints the table of docs/measured.md.
 from __future__ import annotations
 
 import os
-
-for chooser in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
-    os.environ.pop(chooser, None)  # read when the library is loaded
-
 import statistics
+import sys
 from dataclasses import replace
 
 import torch
@@ -34,6 +31,9 @@ WORKLOADS = [
 
 
 def main() -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS_")}
+    if len(environment) < len(os.environ):  # they are read when the library is loaded
+        os.execve(sys.executable, [sys.executable, *sys.argv], environment)
     torch.set_num_threads(1)
     machine = arithmetic()
     print(f"{machine['processor']}; {machine['blas']}; load {os.getloadavg()[0]:.1f}\n")

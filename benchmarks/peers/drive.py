@@ -163,14 +163,13 @@ def make(peer: Peer, run: Run, turn: int | str, load_before: float) -> None:
     shutil.rmtree(run.out, ignore_errors=True)
     run.out.mkdir(parents=True)
     command = [str(python_of(peer)), str(HERE / f"with_{peer.name}.py"), *run.arguments()]
-    environment = (
-        {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(map(str, [ROOT, *sorted(ROOT.glob("packages/*/src"))])),
-        }
-        if not peer.package
-        else dict(os.environ)
-    )
+    # OpenBLAS chooses its kernels itself, as on a user's machine
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS_")
+    }
+    if not peer.package:
+        sources = [ROOT, *sorted(ROOT.glob("packages/*/src"))]
+        environment["PYTHONPATH"] = os.pathsep.join(map(str, sources))
     start = time.monotonic()
     with (run.out / "log").open("w") as log:
         found = tree.watched(command, environment, run.out, log, LIMIT_S)
