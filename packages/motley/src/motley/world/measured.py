@@ -108,7 +108,9 @@ class MeasuredDevice(Device):
             segment = np.array([row["segment"] for row in rows])
             total = {name: share[segment == name].sum() for name in self.shares}
             share = share * [self.shares.get(name, 0.0) / total.get(name, 1.0) for name in segment]
-        return np.asarray(self.median_s * median / rate[weighted_rows(key.fold("table"), ids, share)])
+        return np.asarray(
+            self.median_s * median / rate[weighted_rows(key.fold("table"), ids, share)]
+        )
 
 
 @dataclass(frozen=True)
@@ -123,9 +125,9 @@ class MeasuredNetwork(Network):
     Parameters
     ----------
     country: code of two letters (ISO 3166), or a table of codes and their shares of the clients.
-    technology: 3g, 4g or 5g, where its mean speeds are known (GB); empty: all ways of access
-        together, mostly fixed lines and Wi-Fi. INTERPRETATION: speeds of one technology differ from
-        its mean as those of all tests from theirs.
+    technology: 3g, 4g or 5g, where its mean speeds are known (GB), or empty for all ways of access
+        together. INTERPRETATION: speeds of one technology differ from its mean as those of all
+        tests from theirs.
     per: whether a client draws its quantile once, or anew each round. Its country it draws once.
     """
 
@@ -188,7 +190,7 @@ class MeasuredNetwork(Network):
 @dataclass(frozen=True)
 class MeasuredAvailability(Availability):
     """Clients are online while a phone is charging, idle and on Wi-Fi: 723 phones of FLASH's trace
-    over five days of 2020, 12 % of them at 5 o'clock, 5 to 6 % in the afternoon.
+    over five days of 2020, 12 % of them at 5 o'clock, 5 to 6 % from 13 to 15.
 
     Every half hour an offline phone comes online with the hour's probability, multiplied by the
     phone's own factor, and an online one goes with the hour's. READING: a phone's factor, how often
