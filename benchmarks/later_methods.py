@@ -74,13 +74,17 @@ PLAN: dict[str, dict[str, list[Keys]]] = {
 REFERENCE = {"ca2fl": "FedAvg in a buffer"}
 
 
-def stable(environment: str, setting: Keys, seed: int) -> float:
-    """Return the measure of one run, in percent."""
+def league_run(environment: str, setting: Keys, seed: int) -> motley.Run:
+    """Run an entrant in an environment of the league."""
     recipe = files("motley_papers") / "league" / "recipe.toml"
     league = parse(recipe.read_text(encoding="utf-8"), "league")
     (shared,) = (e for e in league["exhibit"] if e["name"] == "shared")
     world = {k: v for k, v in shared["axes"]["environment"][environment].items() if k != "target"}
-    run = motley.run(set_keys({**league["base"], "seed": seed}, world, setting))
+    return motley.run(set_keys({**league["base"], "seed": seed}, world, setting))
+
+
+def stable(run: motley.Run) -> float:
+    """Return the measure of a run, in percent."""
     scopes = run.column("evaluations", "scope")
     scores = run.column("evaluations", "accuracy")
     means = [float(s) for scope, s in zip(scopes, scores, strict=True) if scope == "mean"]
@@ -108,7 +112,7 @@ def main() -> None:
         place = (environment, entrant, number, seed)
         if place not in known:
             began = time.process_time()
-            score = stable(environment, PLAN[environment][entrant][number], seed)
+            score = stable(league_run(environment, PLAN[environment][entrant][number], seed))
             row = dict(zip(("environment", "entrant", "setting", "seed"), place, strict=True))
             cpu_s = round(time.process_time() - began, 1)
             runs.append({**row, "stable": round(score, 3), "cpu_s": cpu_s})

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import tomllib
 import types
 import typing
 from copy import copy
@@ -24,6 +25,7 @@ from motley.results.schema import TABLES
 from motley.rounds.diagnostics import Diagnostics
 from motley.selectors.catalogue import CATALOGUE as SELECTORS
 from motley.testing.selectors import CHECKS
+from motley.world.measured import table_path
 from motley_flower.strategy.reporting import MEASURED_BEFORE, MEASURED_IN_TRAINING
 from motley_privacy.privacy_table import PrivacyFile
 
@@ -42,6 +44,7 @@ __all__ = [
     "selector_leaves",
     "signals",
     "under_masks",
+    "world_tables",
 ]
 
 ORDER = (
@@ -272,6 +275,22 @@ def faults() -> str:
     """List the faults of a deployment: what one sees, what is lost, and what to do."""
     head, *rows = _lines("deploy/faults.csv")
     return table(head, rows)
+
+
+def world_tables() -> str:
+    """List the measured tables of worlds, where each is from, and what was chosen."""
+    sources = tomllib.loads(table_path("").with_name("sources.toml").read_text(encoding="utf-8"))
+    rows = [
+        (
+            f"`{name}`",
+            source["what"],
+            f"{source['title']}. {source['publisher']}. {source['where']}",
+            source["licence"],
+            source["chosen"],
+        )
+        for name, source in sources.items()
+    ]
+    return table(("table", "holds", "source", "licence", "chosen here"), rows)
 
 
 def _lines(file: str) -> list[list[str]]:

@@ -53,6 +53,7 @@ __all__ = [
     "liars",
     "loopback",
     "measured",
+    "measured_worlds",
     "overhead",
     "precision",
     "precision_accuracy",
@@ -597,6 +598,26 @@ def later_methods() -> str:
             gain = f"{signed(mean)} [{signed(low)}, {signed(high)}]"
         rows.append((row["environment"], row["entrant"], options, f"{row['stable']:.1f}", gain))
     return table(("environment", "entrant", "chosen", "stable, %", "points"), rows)
+
+
+def measured_worlds() -> str:
+    """List what methods gain where speeds differ by the league's laws and by measurements, from
+    ``benchmarks/measured/measured_worlds.json``."""
+    told = measured("measured_worlds")["told"]
+    cells = {(row["entrant"], row["world"]): row for row in told}
+    worlds = list(dict.fromkeys(world for _, world in cells))
+    rows = []
+    for entrant in dict.fromkeys(entrant for entrant, _ in cells):
+        row = [f"`{entrant}`" if entrant != "FedAvg" else "FedAvg, stable"]
+        for world in worlds:
+            cell = cells[entrant, world]
+            shown = f"{cell['stable']:.1f} %"
+            if "gain" in cell:
+                mean, low, high = cell["gain"]
+                shown = f"{signed(mean)} [{signed(low)}, {signed(high)}]"
+            row.append(f"{shown}; {cell['rounds']:.0f}")
+        rows.append(row)
+    return table(("points; rounds", *worlds), rows)
 
 
 def liars() -> str:

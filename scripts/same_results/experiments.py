@@ -735,6 +735,13 @@ _WORLDS.append(
         "failures": {"name": "recorded", "file": "{files}/lost.csv"},
     }
 )
+_WORLDS.append(
+    {
+        "device": {"name": "measured", "table": "pcs_2022", "shares": {"laptop": 1.0}},
+        "network": {"name": "measured", "country": {"DE": 0.5, "IN": 0.5}, "per": "round"},
+        "availability": {"name": "measured", "spread": 1.0},
+    }
+)
 for _number, _world in enumerate(_WORLDS):
     add(
         f"world {_number}",

@@ -17,6 +17,7 @@ from motley.world.availability import (
     MarkovAvailability,
     TraceAvailability,
 )
+from motley.world.measured import MeasuredAvailability
 
 KEY = Streams(0).key("available")
 MANY = np.arange(20_000)
@@ -26,6 +27,7 @@ DRAWN = [
     MarkovAvailability(),
     MarkovAvailability(0.2, 0.1, slot_s=60.0, amplitude=0.5),
     DayNight(0.3),
+    MeasuredAvailability(),
 ]
 
 

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from motley.core.keys import Key
+from motley.core.keys import Key, Streams
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.world import AVAILABILITY
 from motley.world.availability import BernoulliAvailability
 from motley.world.interfaces import Availability
+from motley.world.measured import MeasuredAvailability
 from tests.rows import Rows
 
 
@@ -100,6 +101,27 @@ def test_a_run_on_traces(tmp_path):
         inside = row["start_s"] % 40
         assert row["available"] == (6 if inside <= 10 or 20 <= inside <= 30 else 0)
         assert set(client % 2) <= ({0} if inside <= 10 else {1})
+
+
+def test_a_run_in_a_measured_world():
+    """Two local steps of a phone that was timed take twice its seconds; who can be asked is online
+    by the law, at the run's own time."""
+    tables, _ = run(
+        3,
+        device={"name": "measured", "table": "phones_trained_2021", "median_s": 1.642},
+        network={"name": "measured", "country": "DE"},
+        availability={"name": "measured", "alike": True, "begin_h": 5.0},
+        population=40,
+        task={"name": "quadratic", "dim": 3, "examples": [2] * 40},
+    )
+    presence = MeasuredAvailability(alike=True, begin_h=5.0)
+    key, everybody = Streams(0).key("available"), np.arange(40)
+    for row in tables["rounds"]:
+        there = presence.online(key, everybody, row["round"], row["start_s"])
+        assert row["available"] == there.sum()
+    assert tables["clients"]
+    for row in tables["clients"]:
+        assert set(np.round(row["compute_s"] / 2, 3)) <= {1.642, 0.588, 0.179}
 
 
 def test_a_client_that_turns_its_sign_is_folded_with_it():

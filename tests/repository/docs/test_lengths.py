@@ -44,7 +44,7 @@ ONE_AIM = (
     "data.md",
     *("own-method.md", "add-a-selector.md", "adding-a-method.md", "local-rules.md"),
     *("add-a-component.md", "recipes.md", "recipe-verdicts.md", "more-seeds.md", "own-recipe.md"),
-    *("league.md", "referee-a-table.md"),
+    *("league.md", "referee-a-table.md", "worlds-from-measurements.md"),
 )
 """Pages from which one starts, and pages that say how to reach one aim."""
 LONGEST |= {f"docs/{page}": 700 for page in ONE_AIM}

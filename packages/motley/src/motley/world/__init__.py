@@ -85,6 +85,7 @@ DEVICES = Catalogue(
     {
         "constant": "motley.world.devices:ConstantDevice",
         "log_normal": "motley.world.devices:LogNormalDevice",
+        "measured": "motley.world.measured:MeasuredDevice",
         "recorded": "motley.world.recorded:RecordedDevice",
         "shifted_exponential": "motley.world.devices:ShiftedExponential",
         "trace": "motley.world.devices:TraceDevice",
@@ -98,6 +99,7 @@ NETWORKS = Catalogue(
         "constant": "motley.world.network:ConstantNetwork",
         "inverted": "motley.world.network:InvertedNetwork",
         "log_normal": "motley.world.network:LogNormalNetwork",
+        "measured": "motley.world.measured:MeasuredNetwork",
         "none": "motley.world.network:NoDelay",
         "recorded": "motley.world.recorded:RecordedNetwork",
         "trace": "motley.world.network:TraceNetwork",
@@ -112,6 +114,7 @@ AVAILABILITY = Catalogue(
         "bernoulli": "motley.world.availability:BernoulliAvailability",
         "day_night": "motley.world.availability:DayNight",
         "markov": "motley.world.availability:MarkovAvailability",
+        "measured": "motley.world.measured:MeasuredAvailability",
         "recorded": "motley.world.recorded:RecordedAvailability",
         "trace": "motley.world.availability:TraceAvailability",
     },

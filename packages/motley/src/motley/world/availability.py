@@ -185,9 +185,13 @@ class MarkovAvailability(Availability):
             return self._rise(key, np.asarray(ids)[at], slot)
 
         slot = _slot(self.slot_s, round_index, time_s)
-        fall = np.full(len(ids), self.q)
         return chain_online(
-            key=key, ids=np.asarray(ids), slot=slot, rise=rise, fall=fall, switching=self._switching
+            key=key,
+            ids=np.asarray(ids),
+            slot=slot,
+            rise=rise,
+            fall=lambda at, _: np.full(len(at), self.q),
+            switching=self._switching,
         )
 
     @override
@@ -214,7 +218,7 @@ def chain_online(
     ids: Ids,
     slot: int,
     rise: Callable[[Ids, Ints], Floats],
-    fall: Floats,
+    fall: Callable[[Ids, Ints], Floats],
     switching: float,
 ) -> Bools:
     """Return whether each client is online after its last switch, ``[len(ids)]``; see the module.
@@ -222,7 +226,7 @@ def chain_online(
     Parameters
     ----------
     rise: positions in ``ids`` and a slot of each -> probability p of being switched on there.
-    fall: probability q of being switched off in a slot, ``[len(ids)]``.
+    fall: the same for the probability q of being switched off.
     switching: the largest p + q, the probability c that a slot may switch a client.
     """
     out = np.zeros(len(ids), bool)
@@ -255,7 +259,7 @@ def _last_switch(
     among: Ids,
     slots: tuple[int, int],
     rise: Callable[[Ids, Ints], Floats],
-    fall: Floats,
+    fall: Callable[[Ids, Ints], Floats],
     switching: float,
 ) -> Ints:
     """Return the last switch in some slots of a block (the first and the last of them), of the
@@ -276,7 +280,7 @@ def _last_switch(
         open_ = open_[inside]
         kind = kind[inside]
         up = rise(among[open_], at[open_]) / c
-        off = kind >= 1 - fall[among[open_]] / c
+        off = kind >= 1 - fall(among[open_], at[open_]) / c
         state[open_] = np.where(kind < up, 1, np.where(off, 0, state[open_]))
         turn += 1
     return state

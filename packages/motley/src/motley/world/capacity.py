@@ -48,6 +48,7 @@ from motley.world.draws import (
     check_share,
     key_of,
     uniform,
+    weighted_rows,
 )
 from motley.world.interfaces import Capacity
 
@@ -186,12 +187,7 @@ class CapacityLevels(Capacity):
     @override
     def level(self, key: Key, ids: Ids, round_index: int, step_s: Floats, cost: Floats) -> Ids:
         weights = np.array(self.weights or (1.0,) * len(self._held))
-        ends = np.cumsum(weights) / weights.sum()
-        drawn = np.searchsorted(
-            ends, key_of(key, self.per, round_index).uniform(ids)[:, 0], side="right"
-        )
-        last = int(np.flatnonzero(weights)[-1])  # rounding may leave the last end below 1
-        return np.minimum(drawn, last)
+        return weighted_rows(key_of(key, self.per, round_index), ids, weights)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ __all__ = [
     "row_integers",
     "row_uniform",
     "uniform",
+    "weighted_rows",
 ]
 
 Per = Literal["client", "round"]
@@ -39,6 +40,16 @@ def uniform(key: Key, ids: Ids, low: float, high: float) -> Floats:
     return by_rows(
         lambda chunk: low + (high - low) * key.uniform(chunk)[:, 0], np.asarray(ids), np.float64
     )
+
+
+def weighted_rows(key: Key, ids: Ids, weights: Floats) -> Ints:
+    """Return a number in [0, len(weights)) per client, ``[len(ids)]``, each as likely as its
+    weight, of which at least one is above 0."""
+    drawn = np.searchsorted(
+        np.cumsum(weights) / weights.sum(), key.uniform(ids)[:, 0], side="right"
+    )
+    last = int(np.flatnonzero(weights)[-1])  # rounding may leave the last end below 1
+    return np.minimum(drawn, last)
 
 
 def log_normal(key: Key, ids: Ids, median: float, sigma: float) -> Floats:

@@ -176,7 +176,7 @@ class RecordedAvailability(Availability):
             ids=np.asarray(ids),
             slot=slot,
             rise=lambda at, _: rise[at],
-            fall=fall,
+            fall=lambda at, _: fall[at],
             switching=fastest,
         )
 
