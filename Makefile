@@ -38,7 +38,7 @@ test-mutants: install  ## 300 small changes of the code: how many do the tests n
 test-privacy: install  ## runs that differ in one client's data, with the same releases, for every combination (30 minutes at most)
 	@scripts/test-privacy --summary benchmarks/results/privacy.json
 
-test-flower:  ## the Flower adapter on real processes (about 20 minutes beside other work; builds .venv-flower)
+test-flower:  ## the Flower adapter on real processes (20 minutes, 35 beside other work; builds .venv-flower)
 	@scripts/test-flower
 
 test-flower-faults:  ## faults in real deployments: killed, paused, late, full disks (about 30 minutes; builds .venv-flower)
