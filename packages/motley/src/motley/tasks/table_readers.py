@@ -62,7 +62,12 @@ from motley.tasks.row_labels import (
     renamed_labels,
 )
 from motley.tasks.row_splits import RowSplit, options_without, times_of, with_divided_rows
-from motley.tasks.row_times import rising_times, windows_of_columns, windows_of_samples
+from motley.tasks.row_times import (
+    order_of_rows,
+    rising_times,
+    windows_of_columns,
+    windows_of_samples,
+)
 from motley.tasks.table_files import read_arrow, separators_of
 from motley.tasks.table_lines import file_rows, kept_rows, refuse_footer
 from motley.tasks.table_options import TableOptions
@@ -247,9 +252,13 @@ def make_dataset(
     table = _table_of(x, options, where)
     preparation: Preparation | None = None
     reading = None if table is None else table.reading
-    if reading is not None and hasattr(x, "column_names"):
-        reading = replace(reading, times=rising_times(x, options, groups))
-    windows = _windows(x, table, np.asarray(y), groups, where)
+    columns = _columns_of_numbers(x, table)
+    windows = _windows(x, table, columns, np.asarray(y), groups, where)
+    times = rising_times(x, options, groups) if hasattr(x, "column_names") else ()
+    targets = () if classes or several or np.ndim(y) > 2 else np.asarray(y).reshape(samples, -1).T
+    in_order = order_of_rows([name for name, _ in times], columns, list(targets), groups)
+    if reading is not None:
+        reading = replace(reading, times=tuple(time for time in times if time[0] == in_order))
     if table is None and options.scale not in ("standard", "federated"):
         measured = {}
     else:
@@ -293,19 +302,34 @@ def make_dataset(
         target_shape=dense,
         reading=reading,
         windows=windows,
+        in_order=in_order,
     )
 
 
+def _columns_of_numbers(x: Any, table: RawTable | None) -> dict[str, NDArray[Any]]:
+    """Return inputs that are numbers by the names of their columns, or by their places."""
+    if table is not None:
+        return {column.name: column.values for column in table.columns if column.words is None}
+    x = np.asarray(x)
+    if x.ndim != 2 or x.dtype.kind not in "biuf":
+        return {}
+    return {str(place): x[:, place] for place in range(x.shape[1])}
+
+
 def _windows(
-    x: Any, table: RawTable | None, y: NDArray[Any], groups: Ids | None, where: Origin
+    x: Any,
+    table: RawTable | None,
+    columns: Mapping[str, NDArray[Any]],
+    y: NDArray[Any],
+    groups: Ids | None,
+    where: Origin,
 ) -> str:
     """Return how it shows that samples, or columns of a table, are windows of a series that
     overlap; nothing where it does not."""
     if table is None:
         return windows_of_samples(np.asarray(x), groups, where)
-    columns = {column.name: column.values for column in table.columns if column.words is None}
     if y.dtype.kind in "iuf" and y.ndim == 1:
-        columns["the targets"] = y.astype(np.float64)
+        columns = {**columns, "the targets": y.astype(np.float64)}
     shown = windows_of_columns(columns, groups)
     return shown and f"{where}: {shown}"
 
