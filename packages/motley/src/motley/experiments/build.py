@@ -61,7 +61,7 @@ from motley.tasks.random_samples import with_loss_compared
 from motley.tasks.task import Federation, ModelState, Task
 from motley.world.interfaces import World
 
-__all__ = ["Ready", "build", "check_build", "loop_of", "prepare"]
+__all__ = ["Ready", "build", "check_build", "check_own_task", "loop_of", "prepare"]
 
 
 _WORLD = ("device", "network", "availability", "failures", "drift", "dishonest", "capacity")
@@ -108,11 +108,23 @@ def build(
     ConfigError, DataError, ModelError: parts that do not fit together, in one sentence.
     """
     if not isinstance(experiment, Experiment):
+        own = {} if task is None else {"task": "own"}
         with imports(allow_import):
-            experiment = Experiment(**experiment)
+            experiment = Experiment(**{**own, **experiment})
+    if task is not None:
+        check_own_task(experiment)
     ready = prepare(experiment, data, task, secret=secret)
     check_end(experiment, ready.config, ready.model)
     return loop_of(experiment, ready, writer, folder)
+
+
+def check_own_task(experiment: Experiment) -> None:
+    """Refuse an experiment that names another task beside one of the user's own."""
+    if experiment.task["name"] != "own":
+        raise ConfigError(
+            f'got {experiment.task["name"]!r} and a task of your own beside it; write task = "own"',
+            "task.name",
+        )
 
 
 def loop_of(

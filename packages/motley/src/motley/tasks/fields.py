@@ -157,6 +157,12 @@ class TakesFields(nn.Module):
             "it these arguments, or a single one for all"
         )
 
+    @property
+    def in_words(self) -> str:
+        """What the module takes."""
+        whole = "a dictionary" if self.fields[0].name else "a tuple"
+        return f"{f'{whole} of ' if self._whole else ''}the inputs {in_words(self.fields)}"
+
     @override
     def forward(self, x: Tensor) -> Tensor:
         """Map vectors ``[B, W]`` to the module's outputs."""

@@ -562,15 +562,15 @@ def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: i
         with torch.enable_grad():
             results.append(fresh(batch))
 
-    kind = type(module).__name__
+    kind, takes = type(module).__name__, f"a batch of shape {list(batch.shape)}"
+    if isinstance(module, TakesFields):
+        kind, takes = type(module.model).__name__, f"{module.in_words} of {len(batch)} samples"
     try:
         require_keyed(module, forward)
     except ModelError:
         raise
     except Exception as error:  # a user's forward may raise anything
-        raise ModelError(
-            f"the {kind} cannot take a batch of shape {list(batch.shape)}: {_reason(error)}"
-        ) from error
+        raise ModelError(f"the {kind} cannot take {takes}: {_reason(error)}") from error
     out = results[0]
     expected = [len(batch), *want]
     if (
