@@ -412,6 +412,10 @@ def test_several_inputs_that_do_not_fit() -> None:
         def forward(self, a: Tensor, c: Tensor) -> Tensor:
             return self.layer(a)  # type: ignore[no-any-return]
 
+    class Takes(Other):
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            return super().forward(a, b)
+
     with pytest.raises(
         ModelError, match="the forward of the Other takes a, c, and a sample has the inputs a, b"
     ):
@@ -423,6 +427,13 @@ def test_several_inputs_that_do_not_fit() -> None:
         r"whole numbers of 2 samples: .*not dict",
     ):
         own_task(several, lambda: nn.Linear(2, 2))
+
+    class Draws(Takes):
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            return super().forward(F.dropout(a, 0.5), b)
+
+    with pytest.raises(ModelError, match="the Draws draws from torch's process-wide generator"):
+        own_task(several, Draws)
     assert several.preparation is not None
     with pytest.raises(DataError, match=r"samples given have no b; expected a \[2\] of floats, b"):
         several.preparation({"a": np.ones((1, 2))})

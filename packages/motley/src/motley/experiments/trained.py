@@ -70,6 +70,19 @@ def describe_samples(task: Task) -> dict[str, Any]:
     }
 
 
+def _tensor(x: Any, shape: list[int]) -> Tensor:
+    """Return new samples as a tensor; ``shape``: of one that the model takes."""
+    import torch
+
+    try:
+        return torch.from_numpy(np.array(x))
+    except (TypeError, ValueError):  # words, mappings, rows of different lengths
+        raise DataError(
+            f"got a {type(x).__name__} that is no array of numbers; expected samples of shape "
+            f"{['n', *shape]}"
+        ) from None
+
+
 def save_preparation(federation: Federation, folder: Path, private: bool = False) -> None:
     """Write ``preparation.json``: how new samples become model inputs; nothing where they are model
     inputs already.
@@ -353,8 +366,8 @@ class TrainedRun(results.Run):
         if prepare is not None:
             raw = prepare(x, client)
         else:
-            raw = x.detach().cpu() if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x))
             about = self._about()
+            raw = x.detach().cpu() if isinstance(x, torch.Tensor) else _tensor(x, about["shape"])
             if list(raw.shape[1:]) != about["shape"]:
                 raise DataError(
                     f"got samples of shape {list(raw.shape)}; expected {['n', *about['shape']]}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -115,6 +115,9 @@ class TakesFields(nn.Module):
     ------
     ModelError: ``forward`` takes other arguments.
     """
+
+    adapts: ClassVar[bool] = True
+    """Messages name the class of :attr:`model`."""
 
     def __init__(self, model: nn.Module, fields: Sequence[Field]) -> None:
         super().__init__()

@@ -39,7 +39,7 @@ from motley.tasks.flat import construct, layout_of
 from motley.tasks.logits import as_logits
 from motley.tasks.metrics import Metric, MetricFunction, chosen
 from motley.tasks.narrow_models import rough_operations
-from motley.tasks.nn import replace_stochastic, require_keyed, set_stream
+from motley.tasks.nn import class_name, replace_stochastic, require_keyed, set_stream
 from motley.tasks.own_federation import from_arrays, from_clients, from_files
 from motley.tasks.own_loss import LossFunction, Over, checked_loss, representative
 from motley.tasks.preparation import FieldsPreparation
@@ -562,9 +562,9 @@ def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: i
         with torch.enable_grad():
             results.append(fresh(batch))
 
-    kind, takes = type(module).__name__, f"a batch of shape {list(batch.shape)}"
+    kind, takes = class_name(module), f"a batch of shape {list(batch.shape)}"
     if isinstance(module, TakesFields):
-        kind, takes = type(module.model).__name__, f"{module.in_words} of {len(batch)} samples"
+        takes = f"{module.in_words} of {len(batch)} samples"
     try:
         require_keyed(module, forward)
     except ModelError:
