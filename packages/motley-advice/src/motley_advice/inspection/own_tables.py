@@ -25,7 +25,13 @@ from motley.tasks.row_labels import read_row_column
 from motley.tasks.row_times import ORDER
 from motley.tasks.table_files import is_table_file, read_arrow
 from motley.tasks.table_options import TableOptions
-from motley.tasks.table_readers import make_dataset, read_columns, read_parts, take_columns
+from motley.tasks.table_readers import (
+    are_numbers,
+    make_dataset,
+    read_columns,
+    read_parts,
+    take_columns,
+)
 from motley.tasks.task import Federation
 
 __all__ = ["LEFT_OUT", "experiment_of", "federation_of", "holds_tables", "table_name"]
@@ -117,6 +123,8 @@ def federation_of(
     dataset = read(options=options)
     times = dataset.reading.times if dataset.reading else ()
     remarks: tuple[str, ...] = ()
+    if numbers and bool((y == np.floor(y)).all()):
+        remarks = (f"{label}: {len(np.unique(y)):,} whole numbers, which are predicted as such",)
     if dataset.in_order in (*options.numbers, *options.words):
         times = ()  # an input on purpose
     elif times:
@@ -124,7 +132,7 @@ def federation_of(
         options = replace(options, drop=tuple(dict.fromkeys([*options.drop, dataset.in_order])))
         dataset = read(options=options)
     elif dataset.windows or dataset.in_order:
-        times, remarks = ((ORDER, ""),), (_IN_ORDER,)
+        times, remarks = ((ORDER, ""),), (*remarks, _IN_ORDER)
     federation = natural_federation(dataset, Split("client", _NONE), 0)
     reading = dataset.reading or TableReading()
     reading = replace(reading, times=times, remarks=(*reading.remarks, *remarks))
@@ -195,7 +203,7 @@ def _of_folder(path: Path, label: str, client: str | None, options: TableOptions
         numbers = _numbers_to_predict(first_rows.column(label), label, options, str(path))
     else:
         y = np.asarray(read_columns(first)[1])
-        numbers = y.dtype.kind == "f" and bool((y != np.floor(y)).any())
+        numbers = are_numbers(y, np.zeros(len(y), bool), str(path))
     parts = read_parts(files, label, options, classes=not numbers)
     why: dict[str, str] = {}
     if all(is_table(x) for x, _, _ in parts):
@@ -207,15 +215,14 @@ def _of_folder(path: Path, label: str, client: str | None, options: TableOptions
 
 
 def _numbers_to_predict(column: Any, name: str, options: TableOptions, where: str) -> bool:
-    """Return whether labels are numbers with decimals, which are no classes."""
+    """Return whether labels are numbers to predict, and no classes."""
     try:
         target = read_row_column(
             column=column, name=name, role="target", options=options, where=where, typed=False
         )
     except DataError:
         return False
-    values = target.values[~target.gone]
-    return values.dtype.kind == "f" and bool((values != np.floor(values)).any())
+    return are_numbers(target.values, target.gone, where)
 
 
 def _without_unusable(

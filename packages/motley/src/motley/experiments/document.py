@@ -20,6 +20,7 @@ import tomli_w
 from motley.core.errors import ConfigError, suggest
 from motley.core.files import no_file
 from motley.core.untrusted import MOST_DIGITS, MOST_LEVELS, check_limits, shortened
+from motley.tasks.table_files import is_table_file
 
 __all__ = [
     "copied",
@@ -114,6 +115,11 @@ def read_text(path: Path, expected: str = "an experiment file (TOML)") -> str:
         raise ConfigError(f"there is no file {str(path)!r}{near}")
     if reason is not None:
         raise ConfigError(f"{str(path)!r} {reason}; expected {expected}")
+    if is_table_file(path):
+        raise ConfigError(
+            f"{path} is a table; expected {expected}. motley inspect {path} --client COLUMN "
+            "--label COLUMN prints one with this table"
+        )
     try:
         with path.open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)

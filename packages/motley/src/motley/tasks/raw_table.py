@@ -318,7 +318,7 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
         for name in getattr(options, key):
             if name not in names:
                 raise DataError(
-                    f"{key}: {where} has no column {name!r}{suggest(name, names)}; its columns: "
+                    f"{key}: {where} has no input {name!r}{suggest(name, names)}; its inputs: "
                     f"{shortened(', '.join(names), 300)}"
                 )
     if (numbers := file_rows(table)) is not None:

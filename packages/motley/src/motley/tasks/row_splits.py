@@ -153,7 +153,8 @@ def times_of(
         return inputs.drop_columns([split.by]), times
     if split.by == ORDER:
         return inputs, np.arange(count)
-    has = f"has no column {split.by!r}{suggest(split.by, columns)}; its columns: "
+    near = suggest(split.by, columns)
+    has = f"has no column {split.by!r}{near} beside the label and the clients; the others: "
     if columns:
         raise DataError(f"{where} {has}{', '.join(columns)}")
     raise DataError(

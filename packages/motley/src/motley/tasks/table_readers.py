@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.client_names import client_in_words
-from motley.core.errors import DataError, suggest
+from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.files import is_file, is_folder, where_paths_start
 from motley.core.untrusted import shortened
 from motley.tasks.column_spelling import NumberStyle
@@ -68,13 +68,15 @@ from motley.tasks.row_times import (
     windows_of_columns,
     windows_of_samples,
 )
-from motley.tasks.table_files import read_arrow, separators_of
+from motley.tasks.table_files import read_arrow, separators_of, table_kind
 from motley.tasks.table_lines import file_rows, kept_rows, refuse_footer
 from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
 
 __all__ = [
     "BUILTIN",
+    "MOST_CLASSES",
+    "are_numbers",
     "builtin_table",
     "make_dataset",
     "read_columns",
@@ -118,6 +120,13 @@ def read_table(
     test: how clients divide their rows.
     """
     options = options_without(test, options or TableOptions())
+    if client is not None and client == label:
+        raise ConfigError(
+            f"got {client!r}, which is the label, too: the rows of a client would all be of one "
+            "class",
+            "task.client",
+        )
+    _refuse_unused(data, label, client, options)
     if data in BUILTIN:
         x, y, names = builtin_table(data, classes)
         where = f"scikit-learn's {data}"
@@ -171,6 +180,48 @@ def read_table(
         test=_test_half(path),
     )
     return dataset if test is None else with_divided_rows(dataset, test, [times], options)
+
+
+_OF_TEXTS = ("sep", "encoding", "header_rows", "comment")
+_OF_ENTRIES = ("decimal", "thousands", "units", "dates", "gaps", "drop_rows")
+_OF_NAMES = ("trim", "fold", "rename")
+_OF_COLUMNS = ("drop", "words", "numbers", "fixed")
+_UNUSED = {
+    "csv": ("sheet",),
+    "parquet": (*_OF_TEXTS, "sheet"),
+    "feather": (*_OF_TEXTS, "sheet"),
+    "json lines": ("sep", "header_rows", "comment", "sheet"),
+    "excel": ("sep", "encoding"),
+    "arff": ("sep", "header_rows", "comment", "sheet"),
+    "libsvm": (*_OF_TEXTS, "sheet"),
+    "scikit-learn's": (*_OF_TEXTS, "sheet", *_OF_ENTRIES),
+    "arrays": (*_OF_TEXTS, "sheet", *_OF_ENTRIES, *_OF_NAMES, *_OF_COLUMNS),
+}
+"""Options that would change nothing, by what a file holds."""
+
+
+def _refuse_unused(data: str, label: str, client: str | None, options: TableOptions) -> None:
+    """Refuse options that would change nothing in a file of this kind."""
+    path = Path(data)
+    kind = "scikit-learn's" if data in BUILTIN else table_kind(path)
+    if path.suffix.lower() == ".npz":
+        kind = "arrays"
+        for key, name, arrays_called in (("label", label, "y"), ("client", client, "client")):
+            if name not in (None, key, arrays_called):
+                raise ConfigError(
+                    f"got {name!r}, and the array of an .npz file is called {arrays_called}; leave "
+                    "this key out",
+                    f"task.{key}",
+                )
+    plain = TableOptions()
+    for key in _UNUSED.get(kind, ()):
+        value = getattr(options, key)
+        if value != getattr(plain, key):
+            shown = list(value) if isinstance(value, tuple) else value
+            raise ConfigError(
+                f"got {shown!r}, which changes nothing in {path.name} ({kind}); leave it out",
+                f"task.{key}",
+            )
 
 
 def _test_half(path: Path) -> NDArray[np.bool_] | None:
@@ -787,5 +838,25 @@ def by_value(labels: NDArray[Any], gone: Bools, where: str) -> NDArray[Any]:
     return np.array(words, object)
 
 
+def are_numbers(labels: NDArray[Any], gone: Bools, where: str) -> bool:
+    """Return whether labels are numbers to predict: with decimals, about as many as rows, or more
+    different whole numbers than classes have, which do not count from 0.
+
+    >>> are_numbers(np.arange(10, 400).repeat(5), np.zeros(5 * 390, bool), "a table")
+    True
+    """
+    there = labels[~gone]
+    if labels.ndim != 1 or labels.dtype.kind not in "iuf":
+        return False
+    try:
+        words = by_value(labels, gone, where).dtype.kind == "O"
+    except DataError:
+        return True
+    decimals = bool((there != np.floor(there)).any())
+    return decimals or (words and len(np.unique(there)) > MOST_CLASSES)
+
+
+MOST_CLASSES = 100
+"""Different whole numbers above which labels that do not count from 0 are likely no classes."""
 _FEW = 20
 """Rows below which labels that are all different may be classes."""
