@@ -462,7 +462,7 @@ NUMBERS = np.random.default_rng(0).normal(size=(20, 2, 3)) * 50
         lambda: [DataLoader(Subset(POOL, range(k, k + 9)), batch_size=4) for k in (0, 9)],
         lambda: [Stream(), Stream()],
         lambda: [
-            Rows(9, lambda row: {"ids": np.arange(3) + row, "flag": row > 4, "label": row % 2})
+            Rows(9, lambda row: {"ids": np.arange(3) * row, "flag": row > 4, "label": row % 2})
             for _ in range(2)
         ],
     ],

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from torch.utils.data import Subset
 
 from motley.core.errors import DataError
 from motley.experiments.config import Experiment
@@ -253,5 +254,21 @@ def test_windows_in_a_file_of_arrays(tmp_path: Path) -> None:
     x = np.lib.stride_tricks.sliding_window_view(np.random.default_rng(4).normal(size=67), 8)
     np.savez(tmp_path / "windows.npz", x=x, y=SHUFFLED.astype(float), client=np.repeat([0, 1], 30))
     with pytest.raises(DataError, match="each sample is the one before it moved on"):
-        read(tmp_path / "windows.npz")
+        read(tmp_path / "windows.npz", client="client")
     assert len(from_clients([(x, OWNER)], test={"last": 0.2, "by": "order"})) == 1
+
+
+def test_windows_beside_other_inputs_are_windows() -> None:
+    """In one array, and as one of several inputs of a sample."""
+    values = np.random.default_rng(8).normal(size=67)
+    lags = np.lib.stride_tricks.sliding_window_view(values, 8)
+    static = np.random.default_rng(9).normal(size=(60, 2))
+    with pytest.raises(DataError, match="column '0' holds what column '1' held, a row later"):
+        from_clients([(np.hstack([lags, static]), SHUFFLED)], regression=True)
+    samples = [{"a": lags[k], "b": static[k], "y": float(SHUFFLED[k])} for k in range(60)]
+    with pytest.raises(DataError, match="row 2 of its samples: each sample is the one before it"):
+        from_clients([Subset(samples, range(60))], label="y", regression=True)  # type: ignore[arg-type]
+    independent = np.random.default_rng(10).normal(size=(60, 8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        from_clients([(independent, SHUFFLED)], regression=True)

@@ -10,17 +10,21 @@ them (the number of turns in n has a variance of (16 n - 29) / 90), those of a s
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import DataError
 from motley.tasks.origin import Origin
+from motley.tasks.preparation import FieldsPreparation
 from motley.tasks.raw_table import decoded
 from motley.tasks.spellings import DateOrder, date_number, readable_orders
 from motley.tasks.table_options import TableOptions
@@ -260,6 +264,7 @@ def windows_of_columns(columns: Mapping[str, Floats], owner: Ids | None) -> str:
     columns: name -> numbers ``[n]``.
     owner: the client of each row ``[n]``; None: all are one's.
     """
+    columns = dict(islice(columns.items(), _MOST_COLUMNS))
     count = len(next(iter(columns.values()), ()))
     rows = [mine for mine in _first_rows(count, owner) if len(mine) > 2 * _WINDOW_STEPS]
     if not rows:
@@ -320,7 +325,13 @@ def check_no_windows(dataset: Dataset, line: str) -> None:
     DataError: the samples are such windows.
     """
     origin = Origin.of_clients("", dataset.groups, dataset.client_names, "its samples")
-    seen = dataset.windows or windows_of_samples(dataset.x, dataset.groups, origin)
+    inputs = [dataset.x]
+    if isinstance(dataset.preparation, FieldsPreparation):  # several, side by side
+        sizes = [math.prod(field.shape) for field in dataset.preparation.fields]
+        parts = zip(torch.split(dataset.x, sizes, 1), dataset.preparation.fields, strict=True)
+        inputs = [part.reshape(len(part), *field.shape) for part, field in parts]
+    windows = (windows_of_samples(x, dataset.groups, origin) for x in inputs)
+    seen = next(filter(None, windows), "") or dataset.windows
     if seen:
         raise DataError(
             f"{seen}, a window of a series, and drawn at random most test samples would lie within "

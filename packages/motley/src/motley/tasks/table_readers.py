@@ -377,10 +377,10 @@ def _windows(
 ) -> str:
     """Return how it shows that samples, or columns of a table, are windows of a series that
     overlap; nothing where it does not."""
-    if table is None:
-        return windows_of_samples(np.asarray(x), groups, where)
+    if table is None and (shown := windows_of_samples(np.asarray(x), groups, where)):
+        return shown
     if y.dtype.kind in "iuf" and y.ndim == 1:
-        columns = {**columns, "the targets": y.astype(np.float64)}
+        columns = {"the targets": y.astype(np.float64), **columns}
     shown = windows_of_columns(columns, groups)
     return shown and f"{where}: {shown}"
 
