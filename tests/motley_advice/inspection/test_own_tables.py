@@ -293,6 +293,8 @@ def test_many_whole_numbers_are_no_classes(tmp_path: Path, prices: Any, name: st
     assert inspected.columns is not None
     shown = "whole numbers, which are predicted as such" in str(inspected.columns.remarks)
     assert shown == (name == "tabular_regression")
+    large = "divided by 1,000" in str(inspected.columns.remarks)
+    assert large == (name == "tabular_regression")
     (tmp_path / "towns").mkdir()
     for town in range(3):
         mine = [row.partition(",")[2] for row in rows if row.startswith(f"{town},")]

@@ -33,6 +33,7 @@ from motley.tasks.table_readers import (
     take_columns,
 )
 from motley.tasks.task import Federation
+from motley.tasks.unscaled import large_targets
 
 __all__ = ["LEFT_OUT", "experiment_of", "federation_of", "holds_tables", "table_name"]
 
@@ -125,6 +126,8 @@ def federation_of(
     remarks: tuple[str, ...] = ()
     if numbers and bool((y == np.floor(y)).all()):
         remarks = (f"{label}: {len(np.unique(y)):,} whole numbers, which are predicted as such",)
+    if numbers and (large := large_targets(y)):
+        remarks = (*remarks, large)
     if dataset.in_order in (*options.numbers, *options.words):
         times = ()  # an input on purpose
     elif times:

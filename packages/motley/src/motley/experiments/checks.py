@@ -35,6 +35,7 @@ from motley.tasks.own_loss import plain_function
 from motley.tasks.precision import uncomputable
 from motley.tasks.table_readers import MOST_CLASSES
 from motley.tasks.task import NO_CLASSES, ModelState, Task
+from motley.tasks.unscaled import large_targets
 from motley.timing.synchrony import Synchrony
 from motley.world.interfaces import Capacity, Dishonest, Failures
 
@@ -109,6 +110,9 @@ def _warn_of_samples(experiment: Experiment, task: Task) -> None:
     labels = federation.labels
     if experiment.privacy is not None:  # labels and numbers of samples are the clients' own
         return
+    large = large_targets(labels) if federation.targets == "numbers" and task.name != "own" else ""
+    if large:
+        warnings.warn(large, stacklevel=2)
     # an own task's labels may be no classes to learn, and who made it has said how many rows test
     if federation.targets != "classes" or not len(labels) or task.name == "own":
         return
