@@ -146,8 +146,7 @@ def _moments(column: Any, name: str, options: TableOptions) -> dict[DateOrder, F
     if not np.isnan(values).any() and (named or _since_1970(values)):
         orders[""] = numbers
     elif all(map(_YEAR_FIRST.match, there)):  # read without an option
-        months = {f"{word}-01" if len(word) == len("2024-05") else word: word for word in there}
-        orders[""] = {months[day]: moment for day, moment in _days(months, "year first").items()}
+        orders[""] = _days(there, "year first")
     elif not _NUMBER.fullmatch(next(iter(there))):
         readable = (spelling.dates,) if spelling.dates else readable_orders(list(there))
         orders = {order: _days(there, order) for order in readable}
