@@ -104,6 +104,23 @@ def test_sensors_one_after_another_rise() -> None:
     assert rising_times(short, TableOptions(), None) == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "entries"),
+    [
+        ("day", np.arange(240) // 4 % 31),  # of the month
+        ("hour", np.arange(480) // 10 % 24),
+        ("Time", [f"{k // 10 % 24:02d}:00:00" for k in range(300)]),
+        ("mnth", np.arange(6_000) // 600 % 12),  # the second year lies beyond what is looked at
+    ],
+)
+def test_parts_of_a_time_begin_anew(name: str, entries: Any) -> None:
+    """By the day of the month, rows of the first month would come after some of the second."""
+    table = pa.table({name: pa.array(list(map(str, entries)))})
+    assert rising_times(table, TableOptions(), None) == ()
+    running = pa.table({name: np.arange(600)})
+    assert rising_times(running, TableOptions(), None) == ((name, ""),)
+
+
 def test_numbers_that_follow_each_other() -> None:
     assert follows_itself(WALK, OWNER)
     assert follows_itself(np.where(STEP % 9, WALK, np.nan), OWNER)
@@ -142,6 +159,9 @@ def test_the_order_of_rows() -> None:
     assert order_of_rows([], {"v": WALK, "m": noise, "n": noise}, [], OWNER) == ""
     # sorted by an input, of which the target is a function
     assert order_of_rows([], {"x": STEP}, [WALK], OWNER) == ""
+    # hours of the day begin anew: a part of a time
+    assert order_of_rows([], {"hour": STEP % 30}, [WALK], None) == "order"
+    assert order_of_rows([], {"x": STEP % 30}, [WALK], None) == ""
     assert order_of_rows([], {}, [], None) == ""
 
 

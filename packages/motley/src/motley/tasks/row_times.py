@@ -78,13 +78,23 @@ _FEWEST_SAMPLES = 5
 _WINDOW_STEPS = 8
 """Rows between a value and its return in another column, at most."""
 _MOMENTS = (
-    "t|ts|time|times|timestamp|datetime|date|day|days|hour|hours|minute|minutes|second|seconds|week"
-    "|month|quarter|year|epoch|unix|utc|step|tick|zeit|zeitpunkt|zeitstempel|uhrzeit|datum|tag"
-    "|stunde|woche|monat|jahr"
+    "t|ts|time|times|timestamp|datetime|date|day|days|hour|hours|hr|minute|minutes|second|seconds"
+    "|sec|week|month|mnth|quarter|year|yr|epoch|unix|utc|step|tick|zeit|zeitpunkt|zeitstempel"
+    "|uhrzeit|datum|tag|stunde|woche|monat|jahr"
 )
 _NAMED = re.compile(rf"(?:.*[_\s.:-])?(?:{_MOMENTS})(?:[_\s.:(\[-].*)?", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)?")
 _CAMEL = re.compile(r".*[a-z](?:Time|Timestamp|Date|Day|Hour|Year)")
+_CYCLES = {
+    **dict.fromkeys(("second", "seconds", "sec", "minute", "minutes"), 60),
+    **dict.fromkeys(("hour", "hours", "hr", "stunde", "time", "zeit", "uhrzeit"), 24),
+    **dict.fromkeys(("day", "days", "tag"), 366),
+    **dict.fromkeys(("week", "woche"), 53),
+    **dict.fromkeys(("month", "mnth", "monat"), 12),
+    "quarter": 4,
+}
+"""Parts of a time -> the number up to which they may begin anew, as hours do every day: a row of
+which they are larger may be an earlier one."""
 _YEAR_FIRST = re.compile(r"\d{4}[-/.]\d\d?(?!\d)")
 _EPOCHS = (1e9, 1e12, 1e15, 1e18)
 """Seconds, and thousandths and so on, from 1970 to September 2001; to 2033 it is twice as many."""
@@ -107,7 +117,11 @@ def rising_times(
     times: list[tuple[str, DateOrder]] = []
     for name in first.column_names[:_MOST_COLUMNS]:
         readings = _moments(decoded(first.column(name), name, ""), name, options)
-        rising = [order for order, moments in readings.items() if _is_sorted(moments, whose)]
+        rising = [
+            order
+            for order, moments in readings.items()
+            if _rises(moments, whose, name, len(first) == len(table))
+        ]
         times += [(name, order) for order in rising[:1]]
     return tuple(times)
 
@@ -121,10 +135,24 @@ def _steps(values: Floats, whose: Ids) -> tuple[Floats, Floats, Ids]:
     return values[there][:-1][same], values[there][1:][same], whose[there][1:][same]
 
 
-def _is_sorted(values: Floats, whose: Ids) -> bool:
+def _is_sorted(values: Floats, whose: Ids, share: float = _ONE_WAY) -> bool:
     before, after, _ = _steps(values, whose)
     up, down = int((after > before).sum()), int((after < before).sum())
-    return up + down >= _FEWEST and max(up, down) >= _ONE_WAY * (up + down)
+    return up + down >= _FEWEST and max(up, down) >= share * (up + down)
+
+
+def _rises(moments: Floats, whose: Ids, name: str, all_rows: bool) -> bool:
+    """Return whether moments rise or fall along the rows; ``all_rows``: they are those of all."""
+    if _may_begin_anew(moments, name):
+        return all_rows and _is_sorted(moments, whose, 1.0)
+    return _is_sorted(moments, whose)
+
+
+def _may_begin_anew(moments: Floats, name: str) -> bool:
+    """Return whether moments are hours of the day, days of the month or the like."""
+    parts = re.split(r"[_\s.:()\[\]-]+|(?<=[a-z])(?=[A-Z])", name.strip())
+    most = max((_CYCLES.get(part.lower(), 0) for part in parts), default=0)
+    return bool(np.nanmax(moments) <= max(most, 24))
 
 
 def _moments(column: Any, name: str, options: TableOptions) -> dict[DateOrder, Floats]:
@@ -141,7 +169,7 @@ def _moments(column: Any, name: str, options: TableOptions) -> dict[DateOrder, F
     spelling = options.spelling(name)
     numbers = {word: spelling.number(word) for word in there}
     values = np.array(list(numbers.values()))
-    named = _NAMED.fullmatch(name.strip()) or _CAMEL.fullmatch(name.strip())
+    named = _is_named(name)
     orders: dict[DateOrder, dict[str, float]] = {}
     if not np.isnan(values).any() and (named or _since_1970(values)):
         orders[""] = numbers
@@ -155,6 +183,11 @@ def _moments(column: Any, name: str, options: TableOptions) -> dict[DateOrder, F
         for order, moments in orders.items()
         if len(moments) == len(there)
     }
+
+
+def _is_named(name: str) -> bool:
+    """Return whether a column is called like a time, or a part of one."""
+    return any(form.fullmatch(name.strip()) for form in (_NAMED, _CAMEL))
 
 
 def _since_1970(values: Floats) -> bool:
@@ -222,7 +255,8 @@ def order_of_rows(
         return times[0] if any(follows_itself(v, owner, _ALIKE_IN_TIME) for v in several) else ""
     count = len(next(iter(columns.values()), next(iter(targets), np.zeros(0))))
     whose = np.zeros(count, np.int64) if owner is None else np.asarray(owner)
-    if any(_is_sorted(v[:_LOOKED_AT], whose[:_LOOKED_AT]) for v in shown.values()):
+    others = (v[:_LOOKED_AT] for name, v in shown.items() if not _is_named(name))
+    if any(_is_sorted(values, whose[:_LOOKED_AT]) for values in others):
         return ""  # sorted by an input, of which the others may be a smooth function
     alike = sum(follows_itself(values, owner) for values in shown.values())
     series = any(follows_itself(values, owner) for values in targets)
