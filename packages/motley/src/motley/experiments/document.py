@@ -52,7 +52,13 @@ def read(path: Path) -> dict[str, Any]:
     ------
     ConfigError: no such file, not text, or not TOML (with the line).
     """
-    return parse(read_text(path), str(path))
+    text = read_text(path)
+    if is_table_file(path):
+        raise ConfigError(
+            f"{path} is a table; expected an experiment file (TOML). motley inspect {path} "
+            "--client COLUMN --label COLUMN prints one with this table"
+        )
+    return parse(text, str(path))
 
 
 def parse(text: str, where: str) -> dict[str, Any]:
@@ -115,11 +121,6 @@ def read_text(path: Path, expected: str = "an experiment file (TOML)") -> str:
         raise ConfigError(f"there is no file {str(path)!r}{near}")
     if reason is not None:
         raise ConfigError(f"{str(path)!r} {reason}; expected {expected}")
-    if is_table_file(path):
-        raise ConfigError(
-            f"{path} is a table; expected {expected}. motley inspect {path} --client COLUMN "
-            "--label COLUMN prints one with this table"
-        )
     try:
         with path.open("rb") as file:
             raw = file.read(_MOST_BYTES + 1)
