@@ -314,8 +314,20 @@ def _run(task: Any, **keys: Any) -> motley.Run:
     return motley.run(motley.Experiment(**{**usual, **keys}), task=task)
 
 
+def _normed() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+
+def _numbers(y: Any) -> Any:
+    return own_task(from_clients([(X, y)], regression=True), _module)
+
+
+WORDS = np.char.add(Y.astype(str), "a")
+ONE: dict[str, Any] = {"local": {"batch_size": 1}}
 T = torch.zeros(4, 2)
 TD = TensorDataset(T, T)
+SINGLE: Any = TD
+PAIRS: Any = [(X, Y)]
 
 
 def _detached(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -338,7 +350,14 @@ CALLS = [
     Call("a module, not how it is made", lambda: _task(module=_module()), r"lambda: copy\.deep"),
     Call("inputs of another size", lambda: _task(module=lambda: nn.Linear(5, 2)), r"\[2, 3\]"),
     Call("a loss without a gradient", lambda: _task(loss=_detached), r"has a gradient"),
-    Call("a single data set", lambda: from_clients(TensorDataset(T, T)), r"got a single Tensor"),
+    Call("a regression of words", lambda: _numbers(WORDS), r"labels are words \(row 1 is '1a'\)"),
+    Call("two outputs for a number", lambda: _numbers(X[:, 0]), r"gives 2 outputs, .* has 1 to"),
+    Call(
+        "a loss's class", lambda: _task(loss=nn.CrossEntropyLoss), r"object, CrossEntropyLoss\(\)"
+    ),
+    Call("clients, not a federation", lambda: own_task(PAIRS, _module), r"got list; expected a f"),
+    Call("batches of one", lambda: _run(_task(module=_normed), **ONE), r"batch_size: got 1, .*2$"),
+    Call("a single data set", lambda: from_clients(SINGLE), r"got a single Tensor"),
     Call("a pair of loaders", lambda: from_clients([(TD, TD)]), r"say which is which"),
     Call(
         "words to predict", lambda: motley.load("kept").predict(["a"]), r"expected numbers of shape"

@@ -95,6 +95,18 @@ def test_probabilities_are_no_logits(loss: Any) -> None:
         task(numbers, lambda: nn.Sequential(nn.Linear(4, 2), nn.LogSoftmax(-1)), loss=loss)
 
 
+@pytest.mark.parametrize("end", [nn.Sigmoid(), nn.Sequential(nn.Sigmoid(), nn.Unflatten(1, (1,)))])
+def test_a_sigmoid_is_no_logit(end: nn.Module) -> None:
+    numbers = PIXELS / 255
+    with pytest.warns(
+        UserWarning, match=r"of a sigmoid\), and bce takes logits.*leave the Sigmoid"
+    ):
+        task(numbers, lambda: nn.Sequential(nn.Linear(4, 1), end))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        task(numbers, lambda: nn.Sequential(nn.Linear(4, 3), nn.Sigmoid(), nn.Linear(3, 1)))
+
+
 def test_one_hot_labels_are_told_apart() -> None:
     with pytest.raises(
         ModelError, match=r"need multilabel=True; of one-hot labels give y.argmax\(1\)\)$"

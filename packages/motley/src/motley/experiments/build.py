@@ -345,11 +345,18 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
     solver: Any = experiment.part("local.optimizer")
     if experiment.local.clip is not None:
         solver = dataclasses.replace(solver, clip=experiment.local.clip)
+    drop_single = any(map(refuses_one_sample, task.alike()))
+    if drop_single and experiment.local.batch_size == 1:
+        raise ConfigError(
+            "got 1, and torch does not train the model on a batch of one sample (BatchNorm): each "
+            "would be left out; write at least 2",
+            "local.batch_size",
+        )
     return Setting(
         task=task,
         algorithm=algorithm,
         solver=solver,
-        work=experiment.local.work(drop_single=any(map(refuses_one_sample, task.alike()))),
+        work=experiment.local.work(drop_single=drop_single),
         streams=streams,
         dtype={"float32": torch.float32, "float64": torch.float64}[experiment.dtype],
         precision=experiment.precision,

@@ -306,8 +306,9 @@ def make_dataset(
     columns = _columns_of_numbers(x, table)
     windows = _windows(x, table, columns, np.asarray(y), groups, where)
     times = rising_times(x, options, groups) if hasattr(x, "column_names") else ()
-    targets = () if classes or several or np.ndim(y) > 2 else np.asarray(y).reshape(samples, -1).T
-    in_order = order_of_rows([name for name, _ in times], columns, list(targets), groups)
+    numbers = not (classes or several) and np.ndim(y) in (1, 2)
+    targets = list(np.asarray(y).reshape(len(y), -1).T) if numbers and _is_numeric(y) else []
+    in_order = order_of_rows([name for name, _ in times], columns, targets, groups)
     if reading is not None:
         reading = replace(reading, times=tuple(time for time in times if time[0] == in_order))
     if table is None and options.scale not in ("standard", "federated"):
@@ -357,12 +358,16 @@ def make_dataset(
     )
 
 
+def _is_numeric(values: Any) -> bool:
+    return np.asarray(values).dtype.kind in "biuf"
+
+
 def _columns_of_numbers(x: Any, table: RawTable | None) -> dict[str, NDArray[Any]]:
     """Return inputs that are numbers by the names of their columns, or by their places."""
     if table is not None:
         return {column.name: column.values for column in table.columns if column.words is None}
     x = np.asarray(x)
-    if x.ndim != 2 or x.dtype.kind not in "biuf":
+    if x.ndim != 2 or not _is_numeric(x):
         return {}
     return {str(place): x[:, place] for place in range(x.shape[1])}
 
@@ -459,7 +464,7 @@ def read_targets(
 ) -> tuple[torch.Tensor, int | None, tuple[str, ...]]:
     """Return targets, the number of classes (None for numbers), and class names."""
     if not classes and np.asarray(y).dtype.kind in "OUS":
-        example = np.asarray(y).ravel()[0]
+        example = str(np.asarray(y).ravel()[0])
         raise DataError(
             f"{where}: the labels are words (row {number_of_row(where, 0)} is {example!r}), and a "
             "regression predicts numbers; for classes write "
