@@ -348,8 +348,8 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
     drop_single = any(map(refuses_one_sample, task.alike()))
     if drop_single and experiment.local.batch_size == 1:
         raise ConfigError(
-            "got 1, and torch does not train the model on a batch of one sample (BatchNorm): each "
-            "would be left out; write at least 2",
+            "got 1, and torch refuses a batch of one sample of this model in training (BatchNorm); "
+            "write at least 2",
             "local.batch_size",
         )
     return Setting(
