@@ -20,6 +20,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import TensorDataset
 
 import motley
 from motley.cli import call
@@ -52,6 +53,8 @@ class SetKeys(NamedTuple):
     message: str
 
 
+_TWO_WEIGHTS = 'loss={name="cross_entropy",class_weights=[1,2]}'
+_TWO_SIZES = 'partition={name="iid",sizes=[10,20]}'
 KEYS = [
     SetKeys("a misspelt key", ("chohort=3",), r"chohort: .*did you mean 'cohort'"),
     SetKeys("a misspelt option", ("partition.alhpa=0.3",), r"alhpa: .*did you mean 'alpha'"),
@@ -113,6 +116,21 @@ KEYS = [
     SetKeys("half precision", ("dtype=float16",), r"dtype: got 'float16'.*float32, float64"),
     SetKeys("an option of another", ("algorithm.mu=0.1",), r"algorithm: got no name; .*fedprox"),
     SetKeys("all rows test", ("split.test_fraction=1",), r"test_fraction: got 1; .*below 1"),
+    SetKeys("momentum at the top", ("momentum=0.9",), r"write local\.optimizer\.momentum"),
+    SetKeys("seeds in the file", ("seeds=[0,1]",), r"compare FILE --seeds 0,1,2"),
+    SetKeys("a processor as a speed", ("device=cuda",), r"write engine = \{ device = \"cuda\" \}"),
+    SetKeys("a graphics card as a key", ("gpu=0",), r"write engine = \{ device = \"cuda\" \}"),
+    SetKeys("a data set as the task", ("task=mnist",), r"name = \"image\", data = \"mnist\" \}"),
+    SetKeys("a goal beside the rounds", ("stop.accuracy=0.9",), r"write stop\.target\.accuracy"),
+    SetKeys("every how many rounds", ("evaluate=5",), r"e\.g\. evaluate = \{ every = 5 \}"),
+    SetKeys("a loss of others' name", ("loss=ce",), r"did you mean 'cross_entropy'"),
+    SetKeys("a metric of others' name", ('metrics=["f1"]',), r"did you mean 'macro_f1'"),
+    SetKeys("a rule of others' name", ("selector=random",), r"did you mean 'uniform'"),
+    SetKeys("a skew in words", ("partition=non-iid",), r"did you mean 'dirichlet'"),
+    SetKeys("momentum of 1.5", ("local.optimizer.momentum=1.5",), r"least 0 and less than 1"),
+    SetKeys("weights of other classes", (_TWO_WEIGHTS,), r"2 numbers, and there are 10 classes"),
+    SetKeys("sizes of other clients", (_TWO_SIZES,), r"write population = 2, or a size for each"),
+    SetKeys("patience in quotes", ('stop.patience="5"',), r"got '5'; expected a whole number"),
     SetKeys("rows in percent", ("split.test_fraction=20",), r"got 20; expected below 1"),
 ]
 
@@ -170,6 +188,7 @@ COMMANDS = [
     Command("no kind", "list optimzers", r"did you mean 'optimizers'"),
     Command("no name in Python", "new selector my-rule", r"got 'my-rule'; .*snake_case"),
     Command("no data", "run small.toml --data nodata", r"--data: there is no folder 'nodata'"),
+    Command("a label of a run", "inspect small.toml --label x", r"task = \{ name = \"tabular\""),
     Command("no table", "inspect nowhere.csv", r"nowhere\.csv does not exist"),
     Command(
         "the folder of another run",
@@ -186,6 +205,33 @@ class Rows(NamedTuple):
     lines: Callable[[int], str]
     message: str
     encoding: str = "utf-8"
+
+
+class TaskKeys(NamedTuple):
+    """``motley run`` of the table of patients with these keys."""
+
+    name: str
+    keys: tuple[str, ...]
+    message: str
+
+
+TASK_KEYS = [
+    TaskKeys("the label as a client", ('task.client="outcome"',), r"which is the label, too"),
+    TaskKeys("a dropped label", ('task.drop=["outcome"]',), r"no input 'outcome'; its inputs: age"),
+    TaskKeys("a sheet of a text", ('task.sheet="A"',), r"changes nothing in patients.csv"),
+    TaskKeys("groups of the label", ("task.test={groups=0.2,by='outcome'}",), r"beside the label"),
+    TaskKeys("a share of 20", ("task.test={last=20,by='order'}",), r"last = 20; .*below 1"),
+    TaskKeys("a column of the split", ("task.test={last=0.2,by='aeg'}",), r"did you mean 'age'"),
+    TaskKeys("pictures' model", ('task.model="cnn"',), r"CNN needs images .*; try mlp"),
+    TaskKeys(
+        "a number of clients", ("population=10",), r"the data has 4 writers; leave population"
+    ),
+    TaskKeys("classes as a number", ("task.classes=3",), r"labels are words .*list of their names"),
+    TaskKeys("other classes", ('task.classes=["a","b"]',), r"label 'ill' is not in task\.classes"),
+    TaskKeys("an order of dates", ('task.dates="DMY"',), r"'day first', 'month first'"),
+    TaskKeys("a metric of numbers", ('metrics=["rmse"]',), r"is of numbers, and the targets"),
+    TaskKeys("a folder", ('task.data="."',), r"is a folder; .*from_files\('\.'"),
+]
 
 
 def _cells(
@@ -268,6 +314,22 @@ def _run(task: Any, **keys: Any) -> motley.Run:
     return motley.run(motley.Experiment(**{**usual, **keys}), task=task)
 
 
+def _normed() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+
+def _numbers(y: Any) -> Any:
+    return own_task(from_clients([(X, y)], regression=True), _module)
+
+
+WORDS = np.char.add(Y.astype(str), "a")
+ONE: dict[str, Any] = {"local": {"batch_size": 1}}
+T = torch.zeros(4, 2)
+TD = TensorDataset(T, T)
+SINGLE: Any = TD
+PAIRS: Any = [(X, Y)]
+
+
 def _detached(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(outputs.detach(), targets, reduction="none")
 
@@ -288,6 +350,18 @@ CALLS = [
     Call("a module, not how it is made", lambda: _task(module=_module()), r"lambda: copy\.deep"),
     Call("inputs of another size", lambda: _task(module=lambda: nn.Linear(5, 2)), r"\[2, 3\]"),
     Call("a loss without a gradient", lambda: _task(loss=_detached), r"has a gradient"),
+    Call("a regression of words", lambda: _numbers(WORDS), r"labels are words \(row 1 is '1a'\)"),
+    Call("two outputs for a number", lambda: _numbers(X[:, 0]), r"gives 2 outputs, .* has 1 to"),
+    Call(
+        "a loss's class", lambda: _task(loss=nn.CrossEntropyLoss), r"object, CrossEntropyLoss\(\)"
+    ),
+    Call("clients, not a federation", lambda: own_task(PAIRS, _module), r"got list; expected a f"),
+    Call("batches of one", lambda: _run(_task(module=_normed), **ONE), r"batch_size: got 1, .*2$"),
+    Call("a single data set", lambda: from_clients(SINGLE), r"got a single Tensor"),
+    Call("a pair of loaders", lambda: from_clients([(TD, TD)]), r"say which is which"),
+    Call(
+        "words to predict", lambda: motley.load("kept").predict(["a"]), r"expected numbers of shape"
+    ),
     Call("no clients", lambda: from_clients([]), r"there are no clients"),
     Call("more than there are", lambda: _run(_task(), cohort=9), r"population of 4; .*at most 4"),
     Call("a misspelt keyword", lambda: _run(_task(), loacl={}), r"did you mean 'local'"),
@@ -375,6 +449,42 @@ def test_tables(row: Rows, refused: Refused) -> None:
     refused("run", "patients.toml", "--no-report", message=row.message)
 
 
+@pytest.mark.parametrize("row", TASK_KEYS, ids=lambda row: row.name)
+def test_keys_of_a_table(row: TaskKeys, refused: Refused) -> None:
+    lines = ["hospital,age,pressure,outcome", *map(_cells, range(40))]
+    Path("patients.csv").write_text("\n".join(lines))
+    sets = [word for key in row.keys for word in ("--set", key)]
+    refused("run", "patients.toml", "--no-report", *sets, message=row.message)
+
+
+def test_a_table_is_no_experiment(refused: Refused) -> None:
+    Path("patients.csv").write_text("hospital,outcome\n")
+    refused("run", "patients.csv", message=r"is a table; .*--client COLUMN --label COLUMN")
+
+
+FIRST_BYTES = {b"PK\x03\x04": r"Excel file \(\.xlsx\)", b"\x1f\x8b\x08\0": r"gzip \(\.csv\.gz\)"}
+
+
+@pytest.mark.parametrize("first", FIRST_BYTES)
+def test_a_file_of_another_kind(first: bytes, refused: Refused) -> None:
+    Path("patients.csv").write_bytes(first + bytes(range(200)))
+    message = rf"{FIRST_BYTES[first]}.*; name it so"
+    refused("run", "patients.toml", "--no-report", message=message)
+
+
+ARRAYS = {"label='target'": "is called y", "sep=';'": "changes nothing", "drop=['a']": "changes n"}
+
+
+@pytest.mark.parametrize("key", ARRAYS)
+def test_keys_of_tables_beside_arrays(key: str, refused: Refused) -> None:
+    np.savez("mistake.npz", x=X, y=Y)
+    try:
+        task = ("--set", "task.name='tabular'", "--set", "task.data='mistake.npz'")
+        refused("run", "small.toml", *task, "--set", f"task.{key}", message=ARRAYS[key])
+    finally:
+        Path("mistake.npz").unlink()
+
+
 @pytest.mark.parametrize("row", CALLS, ids=lambda row: row.name)
 def test_calls(row: Call, place: Path) -> None:
     with pytest.raises(motley.MotleyError, match=row.message):
@@ -390,8 +500,13 @@ class Told(NamedTuple):
     message: str
 
 
+def _priced(i: int) -> str:
+    return _cells(i, age=f"{50 + i * 7 % 31}.5", outcome=str(1000 + 10 * (i % 110)))
+
+
 TOLD = [
     Told("one label", lambda i: _cells(i, outcome="ill"), 40, r"have the label 'ill': there is no"),
+    Told("prices as classes", _priced, 300, r"110 different numbers, and each is a class; .*reg"),
     Told("a row each", _cells, 4, r"no sample is set aside to test on .*split = \{ test = "),
 ]
 

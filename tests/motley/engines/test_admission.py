@@ -666,7 +666,7 @@ class Functional(nn.Module):
         (Smoothed, {}, "outputs in evaluation mode differ from call to call"),
         (
             Functional,
-            {"local": {"epochs": 1, "batch_size": 1}},
+            {"clients": [(x[:1], y[:1]) for x, y in CLIENTS]},
             "torch refuses a batch of one sample of this model in training",
         ),
     ],

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from motley.core.errors import ConfigError, StoreError
+from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.experiments.run import run, with_own
 from motley.tasks import from_clients, own_task
@@ -43,6 +44,12 @@ def test_the_task_may_be_left_out_or_called_own(tmp_path: Path) -> None:
     for other in (named, written):
         assert left_out.tables["evaluations"].equals(other.tables["evaluations"])
         assert left_out.meta["run_id"] == other.meta["run_id"]
+
+
+def test_the_loop_itself_needs_no_key_of_the_task_either() -> None:
+    assert len(build(KEYS, task=_task()).state.server.model.x)
+    with pytest.raises(ConfigError, match=r"task.name: got 'image' and a task of your own"):
+        build({**KEYS, "task": "image", "population": 4}, task=_task())
 
 
 def test_an_empty_experiment_misses_its_stop_only(tmp_path: Path) -> None:

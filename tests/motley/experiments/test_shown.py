@@ -69,6 +69,13 @@ def test_each_object_is_one_short_line(found: Any) -> None:
     assert repr(found.runs[0]).startswith("<TrainedRun 'who': seed 0, 3 rounds, finished, in ")
 
 
+def test_a_run_in_which_nothing_was_learned_says_so(tmp_path: Path) -> None:
+    keys = {**KEYS, "local": {"steps": 1, "optimizer": {"name": "sgd", "lr": 1e30}}}
+    ruined = motley.run(keys, out=tmp_path / "ruined")
+    for shown in (repr(ruined), ruined._repr_html_()):
+        assert "no upload was accepted in 3 of 3 rounds (rounds 1, 2, 3)" in shown
+
+
 def test_a_notebook_shows_tables_of_text(found: Any) -> None:
     assert "<td>selector</td><td>uniform</td>" in Experiment(**KEYS)._repr_html_()
     assert "<td>loss final</td>" in found.runs[0]._repr_html_()

@@ -119,6 +119,11 @@ def test_a_model_from_python_is_known_to_the_run_and_given_again_after_loading(
         found.module("best")
     with pytest.raises(DataError, match=r"got samples of shape \[2, 4\]; expected \['n', 3\]"):
         done.predict(np.ones((2, 4)))
+    for given in (["a", "b"], {"x": 1}, [[1, 2], [3]], None):
+        with pytest.raises(
+            DataError, match=rf"got a {type(given).__name__} that is no array .* \['n', 3\]"
+        ):
+            done.predict(given)
     with pytest.warns(UserWarning, match=r"got bytes \(uint8\), and this run learned from float.*"):
         done.predict(np.full((2, 3), 255, np.uint8))
 

@@ -234,6 +234,6 @@ def test_a_client_of_one_sample_changes_no_statistics():
 
 def test_batches_of_one_sample_are_refused():
     with pytest.raises(
-        ConfigError, match=r"one sample of this model has no variance; write local.batch_size = 2"
+        ConfigError, match=r"local.batch_size: got 1, and torch refuses .*; write at least 2"
     ):
         simulate(recalibrate={"batches": 3}, local={**KEYS["local"], "batch_size": 1})

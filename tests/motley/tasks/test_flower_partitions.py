@@ -259,6 +259,8 @@ def test_what_is_not_understood(kind: str) -> None:
         motley.from_flower(empty(3) if kind == "installed" else empty())
     with pytest.raises(DataError, match="got int; expected a partitioner of flwr_datasets"):
         motley.from_flower(3)
+    with pytest.raises(DataError, match=f"got {empty.__name__}; expected a partitioner"):
+        motley.from_flower(empty)  # the class
 
 
 def hub(names: Sequence[str], labels: list[Any], **inputs: Sequence[str]) -> Any:

@@ -100,7 +100,7 @@ def test_the_end_of_a_text_is_padded_and_has_no_target():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rank": 0}, "rank: got 0; expected at least 1"),
+        ({"rank": 0}, r"rank: got 0; expected at least 1 \(0, all weights, goes with head = \"seq"),
         ({"alpha": 0.0}, "alpha: got 0.0; expected a positive number"),
         ({"dropout": 1.0}, "dropout: got 1.0; expected a share"),
         ({"base": {"n_layer": 2}}, "without model_type; write base = "),

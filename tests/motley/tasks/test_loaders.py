@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from numpy.typing import NDArray
@@ -363,6 +364,29 @@ def test_splits_that_are_not_understood() -> None:
             from_clients([{"train": POOL, "test": POOL}], test=test)
 
 
+@pytest.mark.parametrize(
+    ("clients", "words"),
+    [
+        (DataLoader(POOL, batch_size=4), "got a single DataLoader, and expected a list .*first"),
+        (POOL, "got a single TensorDataset, and expected a list with the samples of each client"),
+        (pa.table({"a": [1.0], "y": [0]}), r"got a single Table.* from_arrays\(frame, \"label\","),
+        (
+            [(DataLoader(POOL), DataLoader(POOL))],
+            r"a tuple of DataLoader, DataLoader; .*\"train\":",
+        ),
+        ([[POOL, POOL, POOL]], "client 0 is a list of TensorDataset, TensorDataset, Tensor"),
+        (
+            {"ann": pa.table({"a": [1.0], "y": [0]})},
+            r"client ann is a Table; expected the inputs and the labels, .* frame\[\"y\"\]\)",
+        ),
+    ],
+)
+def test_what_is_no_list_of_clients_or_no_client(clients: Any, words: str) -> None:
+    """A loader's batches were clients, silently."""
+    with pytest.raises(DataError, match=words):
+        from_clients(clients, label="y")
+
+
 def test_several_inputs_that_do_not_fit() -> None:
     def rows(**inputs: Any) -> Rows:
         return Rows(6, lambda row: {**inputs, "label": row % 2})
@@ -388,10 +412,31 @@ def test_several_inputs_that_do_not_fit() -> None:
         def forward(self, a: Tensor, c: Tensor) -> Tensor:
             return self.layer(a)  # type: ignore[no-any-return]
 
+    class Takes(Other):
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            return super().forward(a, b)
+
     with pytest.raises(
         ModelError, match="the forward of the Other takes a, c, and a sample has the inputs a, b"
     ):
         own_task(from_clients([rows(a=np.ones(2), b=1)]), Other)
+    several = from_clients([rows(a=np.ones(2), b=1)])
+    with pytest.raises(
+        ModelError,
+        match=r"the Linear cannot take a dictionary of the inputs a \[2\] of floats, b \[\] of "
+        r"whole numbers of 2 samples: .*not dict",
+    ):
+        own_task(several, lambda: nn.Linear(2, 2))
+
+    class Draws(Takes):
+        def forward(self, a: Tensor, b: Tensor) -> Tensor:
+            return super().forward(F.dropout(a, 0.5), b)
+
+    with pytest.raises(ModelError, match="the Draws draws from torch's process-wide generator"):
+        own_task(several, Draws)
+    assert several.preparation is not None
+    with pytest.raises(DataError, match=r"samples given have no b; expected a \[2\] of floats, b"):
+        several.preparation({"a": np.ones((1, 2))})
 
 
 # ---------------------------------------------------------------------- samples stored in a file
@@ -417,7 +462,7 @@ NUMBERS = np.random.default_rng(0).normal(size=(20, 2, 3)) * 50
         lambda: [DataLoader(Subset(POOL, range(k, k + 9)), batch_size=4) for k in (0, 9)],
         lambda: [Stream(), Stream()],
         lambda: [
-            Rows(9, lambda row: {"ids": np.arange(3) + row, "flag": row > 4, "label": row % 2})
+            Rows(9, lambda row: {"ids": np.arange(3) * row, "flag": row > 4, "label": row % 2})
             for _ in range(2)
         ],
     ],

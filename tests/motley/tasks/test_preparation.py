@@ -301,7 +301,7 @@ def test_no_statistics_where_none_are_needed() -> None:
         (
             {"age": [1.0, 2.0]},
             {"drop": ("agee",)},
-            r"drop: t.csv has no column 'agee' \(did you mean 'age'\?\); its columns: age",
+            r"drop: t.csv has no input 'agee' \(did you mean 'age'\?\); its inputs: age",
         ),
         ({"age": [1.0, 2.0]}, {"drop": ("age",)}, "t.csv has no input columns; its columns: age"),
         (

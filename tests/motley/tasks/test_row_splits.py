@@ -157,6 +157,12 @@ def test_times_that_cannot_be_used(by: Any, words: str) -> None:
         from_arrays(X, Y, CLIENT, test={"last": 0.2, "by": by})
 
 
+def test_times_of_all_clients_in_one_array_are_refused() -> None:
+    clients = [(X[:5], Y[:5]), (X[5:], Y[5:])]
+    with pytest.raises(DataError, match="by has 10 numbers or words; expected an array for each"):
+        from_clients(clients, test={"last": 0.2, "by": TIME})
+
+
 def test_an_experiment_file_divides_by_a_column(tmp_path: Path) -> None:
     """Whatever the partition, no client trains on a row that is later than one it tests on."""
     day = [f"2024-0{1 + k // 28}-{1 + k % 28:02d}" for k in range(80)]

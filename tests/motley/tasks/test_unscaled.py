@@ -4,6 +4,7 @@ mends it."""
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import motley
 from motley.core.errors import ModelError
 from motley.tasks import from_arrays, own_task
+from motley.tasks.unscaled import large_targets
 
 PIXELS = np.tile(np.array([[0, 255], [255, 0]], np.uint8), (20, 2))
 """Root mean square 255 / sqrt 2 = 180."""
@@ -92,6 +95,18 @@ def test_probabilities_are_no_logits(loss: Any) -> None:
         task(numbers, lambda: nn.Sequential(nn.Linear(4, 2), nn.LogSoftmax(-1)), loss=loss)
 
 
+@pytest.mark.parametrize("end", [nn.Sigmoid(), nn.Sequential(nn.Sigmoid(), nn.Unflatten(1, (1,)))])
+def test_a_sigmoid_is_no_logit(end: nn.Module) -> None:
+    numbers = PIXELS / 255
+    with pytest.warns(
+        UserWarning, match=r"of a sigmoid\), and bce takes logits.*leave the Sigmoid"
+    ):
+        task(numbers, lambda: nn.Sequential(nn.Linear(4, 1), end))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        task(numbers, lambda: nn.Sequential(nn.Linear(4, 3), nn.Sigmoid(), nn.Linear(3, 1)))
+
+
 def test_one_hot_labels_are_told_apart() -> None:
     with pytest.raises(
         ModelError, match=r"need multilabel=True; of one-hot labels give y.argmax\(1\)\)$"
@@ -100,3 +115,24 @@ def test_one_hot_labels_are_told_apart() -> None:
             from_arrays(PIXELS / 255, np.eye(2)[np.arange(40) % 2], np.arange(40) // 10),
             lambda: nn.Linear(4, 2),
         )
+
+
+def test_large_targets_are_told(tmp_path: Path) -> None:
+    """House prices of 200,000: the guard refused each step, and the line named no reason."""
+    assert large_targets([290.0, -290.0]) == ""
+    assert large_targets([]) == ""
+    rows = [f"{k % 2},{k % 7 - 3},{200_000 + 1000 * (k % 5)}.5" for k in range(40)]
+    (tmp_path / "houses.csv").write_text("\n".join(["town,rooms,label", *rows]) + "\n")
+    task = {"name": "tabular_regression", "data": str(tmp_path / "houses.csv"), "client": "town"}
+    keys: dict[str, Any] = {
+        "task": {**task, "scale": "none"},
+        "partition": "by_writer",
+        "cohort": 2,
+        "stop": {"rounds": 1},
+    }
+    with pytest.warns(UserWarning, match=r"mean square of 2\.02e\+05, .* divided by 100,000$"):
+        motley.build(keys)
+    private = {"clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-5, "max_rounds": 1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        motley.build({**keys, "privacy": private, "weights": "uniform"})

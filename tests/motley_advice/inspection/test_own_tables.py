@@ -269,3 +269,35 @@ def test_a_folder_of_pictures_says_what_to_write(tmp_path: Path) -> None:
         ConfigError, match=r"holds samples and no runs; .*\[task\] name = \"image\""
     ):
         motley.inspect(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("prices", "name"),
+    [
+        (lambda row: 100 * (row % 150), "tabular_regression"),  # 150 of 600 rows
+        (lambda row: 1000 + row, "tabular_regression"),
+        (lambda row: 10 * (row % 5), "tabular"),
+        (lambda row: row % 150, "tabular"),  # classes 0 to 149
+    ],
+)
+def test_many_whole_numbers_are_no_classes(tmp_path: Path, prices: Any, name: str) -> None:
+    """House prices were 3,842 classes."""
+    rng = np.random.default_rng(0)
+    pairs = zip(rng.permutation(600), rng.normal(size=600), strict=True)
+    rows = [f"{k % 3},{room:.3f},{prices(row)}" for k, (row, room) in enumerate(pairs)]
+    path = tmp_path / "houses.csv"
+    path.write_text("\n".join(["town,rooms,price", *rows]) + "\n")
+    (inspected,) = motley.inspect(path, client="town", label="price").federations
+    task = tomllib.loads(inspected.toml)["task"]
+    assert task["name"] == name
+    assert inspected.columns is not None
+    shown = "whole numbers, which are predicted as such" in str(inspected.columns.remarks)
+    assert shown == (name == "tabular_regression")
+    large = "divided by 1,000" in str(inspected.columns.remarks)
+    assert large == (name == "tabular_regression")
+    (tmp_path / "towns").mkdir()
+    for town in range(3):
+        mine = [row.partition(",")[2] for row in rows if row.startswith(f"{town},")]
+        (tmp_path / "towns" / f"{town}.csv").write_text("\n".join(["rooms,price", *mine]))
+    (folder,) = motley.inspect(tmp_path / "towns", label="price").federations
+    assert (folder.classes is None) == (name == "tabular_regression")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,18 @@ from motley.tasks.origin import Origin
 from motley.tasks.own_federation import from_files, natural_federation
 from motley.tasks.raw_table import TableReading, joined, raw_table
 from motley.tasks.row_labels import read_row_column
-from motley.tasks.row_times import ORDER, order_in_time, rising_times
+from motley.tasks.row_times import ORDER
 from motley.tasks.table_files import is_table_file, read_arrow
 from motley.tasks.table_options import TableOptions
-from motley.tasks.table_readers import make_dataset, read_columns, read_parts, take_columns
+from motley.tasks.table_readers import (
+    are_numbers,
+    make_dataset,
+    read_columns,
+    read_parts,
+    take_columns,
+)
 from motley.tasks.task import Federation
+from motley.tasks.unscaled import large_targets
 
 __all__ = ["LEFT_OUT", "experiment_of", "federation_of", "holds_tables", "table_name"]
 
@@ -42,7 +50,7 @@ _BY_TIME = (
     "rises or falls along the rows of every client, like their time: test rows are the last by it"
 )
 _IN_ORDER = (
-    "rows follow each other as in a series (targets hardly change from one to the next, or columns "
+    "rows follow each other as in a series (they hardly change from one to the next, or columns "
     "hold what others held): test rows are the last in their order"
 )
 _NONE = 1e-300
@@ -103,27 +111,34 @@ def federation_of(
         classes=not numbers,
     )
     options, why = _without_unusable(inputs, options, ids, str(path))
-    names = np.zeros(len(inputs), "U1") if ids is None else ids.astype(str)
-    times = rising_times(inputs, options, np.unique(names, return_inverse=True)[1])
-    times = tuple(time for time in times if time[0] not in (*options.numbers, *options.words))[:1]
-    for name, _ in times:
-        why[name] = _BY_TIME
-        options = replace(options, drop=tuple(dict.fromkeys([*options.drop, name])))
-    dataset = make_dataset(
+    read = partial(
+        make_dataset,
         x=inputs,
         y=y,
         client=ids,
         classes=not numbers,
         where=str(path),
         whole_numbers=True,
-        options=options,
         column=client,
     )
+    dataset = read(options=options)
+    times = dataset.reading.times if dataset.reading else ()
+    remarks: tuple[str, ...] = ()
+    if numbers and bool((y == np.floor(y)).all()):
+        remarks = (f"{label}: {len(np.unique(y)):,} whole numbers, which are predicted as such",)
+    if numbers and (large := large_targets(y)):
+        remarks = (*remarks, large)
+    if dataset.in_order in (*options.numbers, *options.words):
+        times = ()  # an input on purpose
+    elif times:
+        why[dataset.in_order] = _BY_TIME
+        options = replace(options, drop=tuple(dict.fromkeys([*options.drop, dataset.in_order])))
+        dataset = read(options=options)
+    elif dataset.windows or dataset.in_order:
+        times, remarks = ((ORDER, ""),), (*remarks, _IN_ORDER)
     federation = natural_federation(dataset, Split("client", _NONE), 0)
-    reading = replace(dataset.reading or TableReading(), times=times)
-    if not times and (dataset.windows or order_in_time(dataset) == ORDER):
-        remarks = (*reading.remarks, _IN_ORDER)
-        reading = replace(reading, times=((ORDER, ""),), remarks=remarks)
+    reading = dataset.reading or TableReading()
+    reading = replace(reading, times=times, remarks=(*reading.remarks, *remarks))
     return _noted(replace(federation, reading=reading), options, why)
 
 
@@ -191,7 +206,7 @@ def _of_folder(path: Path, label: str, client: str | None, options: TableOptions
         numbers = _numbers_to_predict(first_rows.column(label), label, options, str(path))
     else:
         y = np.asarray(read_columns(first)[1])
-        numbers = y.dtype.kind == "f" and bool((y != np.floor(y)).any())
+        numbers = are_numbers(y, np.zeros(len(y), bool), str(path))
     parts = read_parts(files, label, options, classes=not numbers)
     why: dict[str, str] = {}
     if all(is_table(x) for x, _, _ in parts):
@@ -203,15 +218,14 @@ def _of_folder(path: Path, label: str, client: str | None, options: TableOptions
 
 
 def _numbers_to_predict(column: Any, name: str, options: TableOptions, where: str) -> bool:
-    """Return whether labels are numbers with decimals, which are no classes."""
+    """Return whether labels are numbers to predict, and no classes."""
     try:
         target = read_row_column(
             column=column, name=name, role="target", options=options, where=where, typed=False
         )
     except DataError:
         return False
-    values = target.values[~target.gone]
-    return values.dtype.kind == "f" and bool((values != np.floor(values)).any())
+    return are_numbers(target.values, target.gone, where)
 
 
 def _without_unusable(

@@ -116,6 +116,23 @@ def install_hint(extra: str = "", folder: str = "motley") -> str:
     return f"pip install {target} in a checkout of Motley"
 
 
+_CALLED_ELSEWHERE = {
+    "acc": "accuracy",
+    "auc": "auroc",
+    "ce": "cross_entropy",
+    "f1": "macro_f1",
+    "f1_score": "macro_f1",
+    "l2": "half_squared_error",
+    "mse": "half_squared_error",
+    "nll": "cross_entropy",
+    "non-iid": "dirichlet",
+    "non_iid": "dirichlet",
+    "noniid": "dirichlet",
+    "random": "uniform",
+}
+"""What others call something -> its name here, which its spelling would not find."""
+
+
 def suggest(spelling: object, allowed: Iterable[str]) -> str:
     """Return ``" (did you mean 'uniform'?)"`` for the nearest allowed spelling, whatever its
     capitals, or the empty string."""
@@ -123,6 +140,9 @@ def suggest(spelling: object, allowed: Iterable[str]) -> str:
     for word in allowed:
         words.setdefault(word.lower(), word)
     small = str(spelling).lower()
+    small = _CALLED_ELSEWHERE.get(small, small)
+    if small in words:
+        return f" (did you mean {words[small]!r}?)"
     begun = [word for word in words if len(small) > 2 and word.startswith(small)]
     near = difflib.get_close_matches(small, words, n=1, cutoff=0.6) or begun
     return f" (did you mean {words[near[0]]!r}?)" if near else ""

@@ -61,7 +61,7 @@ from motley.tasks.random_samples import with_loss_compared
 from motley.tasks.task import Federation, ModelState, Task
 from motley.world.interfaces import World
 
-__all__ = ["Ready", "build", "check_build", "loop_of", "prepare"]
+__all__ = ["Ready", "build", "check_build", "check_own_task", "loop_of", "prepare"]
 
 
 _WORLD = ("device", "network", "availability", "failures", "drift", "dishonest", "capacity")
@@ -108,11 +108,23 @@ def build(
     ConfigError, DataError, ModelError: parts that do not fit together, in one sentence.
     """
     if not isinstance(experiment, Experiment):
+        own = {} if task is None else {"task": "own"}
         with imports(allow_import):
-            experiment = Experiment(**experiment)
+            experiment = Experiment(**{**own, **experiment})
+    if task is not None:
+        check_own_task(experiment)
     ready = prepare(experiment, data, task, secret=secret)
     check_end(experiment, ready.config, ready.model)
     return loop_of(experiment, ready, writer, folder)
+
+
+def check_own_task(experiment: Experiment) -> None:
+    """Refuse an experiment that names another task beside one of the user's own."""
+    if experiment.task["name"] != "own":
+        raise ConfigError(
+            f'got {experiment.task["name"]!r} and a task of your own beside it; write task = "own"',
+            "task.name",
+        )
 
 
 def loop_of(
@@ -333,11 +345,18 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
     solver: Any = experiment.part("local.optimizer")
     if experiment.local.clip is not None:
         solver = dataclasses.replace(solver, clip=experiment.local.clip)
+    drop_single = any(map(refuses_one_sample, task.alike()))
+    if drop_single and experiment.local.batch_size == 1:
+        raise ConfigError(
+            "got 1, and torch refuses a batch of one sample of this model in training (BatchNorm); "
+            "write at least 2",
+            "local.batch_size",
+        )
     return Setting(
         task=task,
         algorithm=algorithm,
         solver=solver,
-        work=experiment.local.work(drop_single=any(map(refuses_one_sample, task.alike()))),
+        work=experiment.local.work(drop_single=drop_single),
         streams=streams,
         dtype={"float32": torch.float32, "float64": torch.float64}[experiment.dtype],
         precision=experiment.precision,

@@ -28,11 +28,14 @@ from motley.rounds.channel import Channel, empty_upload
 from motley.rounds.run_config import RunConfig
 from motley.rounds.upload_signals import SERVER_SIGNALS
 from motley.selectors.selector import Selector
+from motley.tasks.formats.sample_checks import REGRESSION
 from motley.tasks.metrics import COLUMNS, chosen
 from motley.tasks.own import sample_outputs
 from motley.tasks.own_loss import plain_function
 from motley.tasks.precision import uncomputable
+from motley.tasks.table_readers import MOST_CLASSES
 from motley.tasks.task import NO_CLASSES, ModelState, Task
+from motley.tasks.unscaled import large_targets
 from motley.timing.synchrony import Synchrony
 from motley.world.interfaces import Capacity, Dishonest, Failures
 
@@ -107,6 +110,9 @@ def _warn_of_samples(experiment: Experiment, task: Task) -> None:
     labels = federation.labels
     if experiment.privacy is not None:  # labels and numbers of samples are the clients' own
         return
+    named = isinstance(task.loss, str)  # a function of the user's may read times of survival
+    if federation.targets == "numbers" and named and (large := large_targets(labels)):
+        warnings.warn(large, stacklevel=2)
     # an own task's labels may be no classes to learn, and who made it has said how many rows test
     if federation.targets != "classes" or not len(labels) or task.name == "own":
         return
@@ -116,6 +122,13 @@ def _warn_of_samples(experiment: Experiment, task: Task) -> None:
         warnings.warn(
             f"all {len(labels)} training samples have the label {name!r}: there is nothing to "
             "learn; is it the column of labels?",
+            stacklevel=2,
+        )
+    names = federation.names
+    if len(names) > MOST_CLASSES and all(name.lstrip("-").isdigit() for name in names):
+        warnings.warn(
+            f"the labels are {len(names):,} different numbers, and each is a class; to predict "
+            f"numbers {REGRESSION}",
             stacklevel=2,
         )
     if not len(federation.test.values) and federation.global_test is None:

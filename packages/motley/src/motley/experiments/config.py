@@ -67,11 +67,13 @@ from motley.experiments.lineage import digest_of, lineage_id
 from motley.experiments.shown import ShownExperiment
 from motley.rounds.guard import Guard
 from motley.rounds.run_config import EvaluationSchedule, Recalibrate, Stop
+from motley.tasks.datasets import DATASETS
 from motley.tasks.federate import Split
 from motley.tasks.held_out import held_out_count
 from motley.tasks.metrics import as_metric
 from motley.tasks.own import Own
 from motley.tasks.precision import Precision
+from motley.tasks.table_readers import BUILTIN
 from motley.tasks.task import Task
 
 if TYPE_CHECKING:  # the types of components, by key
@@ -827,9 +829,27 @@ def _split_of_own(task: Task, split: Any) -> dict[str, Any]:
     return {"test": test} if held is None else {"test": test, "holdout_clients": held}
 
 
+def _check_places(experiment: Experiment) -> None:
+    """Refuse a data set that is written as the task, and a processor that is written as the model
+    of clients' speed or the engine."""
+    data = str(experiment.task.get("name", ""))
+    tasks = {**dict.fromkeys(("digits", *DATASETS), "image"), **dict.fromkeys(BUILTIN, "tabular")}
+    if data in tasks and data not in registry.catalogue("task").targets:
+        line = f'write task = {{ name = "{tasks[data]}", data = "{data}" }}'
+        raise ConfigError(f"got {data!r}, a data set; {line}", "task.name")
+    for key, record in (
+        ("device", experiment.device),
+        ("engine", {"name": experiment.engine.name}),
+    ):
+        hint = device_hint(str(record.get("name", "")))
+        if hint:
+            raise ConfigError(f"got {record['name']!r}{hint}", key)
+
+
 def _build(experiment: Experiment, objects: Mapping[str, Any]) -> dict[str, Any]:
     """Build every component once, which checks its name and options; those given as objects are
     taken as they are."""
+    _check_places(experiment)
     parts = {}
     for key, kind in _KINDS.items():
         if "." not in key:
@@ -853,9 +873,6 @@ def _build(experiment: Experiment, objects: Mapping[str, Any]) -> dict[str, Any]
     if "model" in experiment.task:  # a nested component, which the task itself makes later
         registry.build("model", parts["task"].model, "task.model")
     if experiment.engine.name != "auto":
-        hint = device_hint(experiment.engine.name)
-        if hint:
-            raise ConfigError(f"got {experiment.engine.name!r}{hint}", "engine")
         registry.catalogue("engine").get(experiment.engine.name, "engine")
     return parts
 

@@ -20,6 +20,7 @@ import tomli_w
 from motley.core.errors import ConfigError, suggest
 from motley.core.files import no_file
 from motley.core.untrusted import MOST_DIGITS, MOST_LEVELS, check_limits, shortened
+from motley.tasks.table_files import is_table_file
 
 __all__ = [
     "copied",
@@ -51,7 +52,13 @@ def read(path: Path) -> dict[str, Any]:
     ------
     ConfigError: no such file, not text, or not TOML (with the line).
     """
-    return parse(read_text(path), str(path))
+    text = read_text(path)
+    if is_table_file(path):
+        raise ConfigError(
+            f"{path} is a table; expected an experiment file (TOML). motley inspect {path} "
+            "--client COLUMN --label COLUMN prints one with this table"
+        )
+    return parse(text, str(path))
 
 
 def parse(text: str, where: str) -> dict[str, Any]:

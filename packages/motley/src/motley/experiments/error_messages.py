@@ -19,13 +19,29 @@ __all__ = ["config_error", "device_hint"]
 ELSEWHERE = {
     "lr": "local.optimizer.lr",
     "learning_rate": "local.optimizer.lr",
+    "momentum": "local.optimizer.momentum",
+    "weight_decay": "local.optimizer.weight_decay",
+    "local_epochs": "local.epochs",
+    "alpha": "partition.alpha",
     "clients": "population",
     "num_clients": "population",
+    "n_clients": "population",
+    "clients_per_round": "cohort",
+    "fraction_fit": "participation",
+    "num_rounds": "stop.rounds",
+    "n_rounds": "stop.rounds",
+    "seeds": "seed = 0, and motley compare FILE --seeds 0,1,2",
+    "gpu": 'engine = { device = "cuda" }',
+    "cuda": 'engine = { device = "cuda" }',
+    "stop.accuracy": "stop.target.accuracy",
+    "stop.loss": "stop.target.loss",
+    "stop.time_s": "stop.virtual_hours",
+    "stop.hours": "stop.virtual_hours",
     "data": "task.data",
     "dataset": "task.data",
     "model": "task.model",
 }
-"""What users write at the top of an experiment -> the key that says it."""
+"""What users write in an experiment -> the key that says it."""
 
 _WANTED = {
     "int_type": "a whole number",
@@ -88,8 +104,9 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
         path = fault["loc"][:-1]
         last = str(fault["loc"][-1])
         keys = _fields(model, path)
-        if not path and last in ELSEWHERE:
-            return f"there is no such key; write {ELSEWHERE[last]}"
+        written = ".".join(map(str, fault["loc"]))
+        if written in ELSEWHERE:
+            return f"there is no such key; write {ELSEWHERE[written]}"
         near = suggest(last, keys)
         inside = [] if path or near else [key for key in keys if last in _fields(model, (key,))]
         if inside:
@@ -111,10 +128,10 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
     if kind in _BOUNDS:
         word, bound = _BOUNDS[kind]
         return f"got {value!r}; expected {word} {context[bound]:g}"
-    if fault["loc"] == ("stop",) and isinstance(value, int) and not isinstance(value, bool):
-        return (
-            f"got {value!r}; expected a table that says of what, e.g. stop = {{ rounds = {value} }}"
-        )
+    counted = {("stop",): "rounds", ("evaluate",): "every"}.get(fault["loc"])
+    if counted and isinstance(value, int) and not isinstance(value, bool):
+        line = f"{fault['loc'][0]} = {{ {counted} = {value} }}"
+        return f"got {value!r}; expected a table that says of what, e.g. {line}"
     wanted = _WANTED.get(kind, str(fault["msg"]))
     if kind == "dict_type" and fault["loc"][0] == "pin":
         wanted = _WANTED["model_type"]

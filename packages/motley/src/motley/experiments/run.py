@@ -27,7 +27,7 @@ from motley.engines import ENGINES
 from motley.engines.engine import Engine, Setting
 from motley.engines.processor import arithmetic
 from motley.experiments import document
-from motley.experiments.build import build
+from motley.experiments.build import build, check_own_task
 from motley.experiments.client_models import save_client_models
 from motley.experiments.config import Experiment, load
 from motley.experiments.data_variants import check_variants, data_variants
@@ -378,11 +378,7 @@ def with_own(experiment: Experiment | str | Path | Mapping[str, Any], task: Task
         )
     keys = document.read(Path(experiment)) if isinstance(experiment, str | Path) else experiment
     checked = as_experiment({"task": "own", **keys} if isinstance(keys, Mapping) else keys)
-    if checked.task["name"] != "own":
-        raise ConfigError(
-            f'got {checked.task["name"]!r} and a task of your own beside it; write task = "own"',
-            "task.name",
-        )
+    check_own_task(checked)
     return checked.replace({"task": task})
 
 

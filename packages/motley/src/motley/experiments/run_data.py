@@ -32,6 +32,7 @@ from motley.tasks.federate import (
 )
 from motley.tasks.preparation import TablePreparation
 from motley.tasks.raw_table import RawColumn, RawTable
+from motley.tasks.row_times import TOML_LINE, warn_of_times
 from motley.tasks.task import NO_CLASSES, Dataset, Federation, Task, TaskSource, model_input
 from motley.world.interfaces import Drift, Partition, Partitioned
 from motley.world.shift.feature_shift import shifted
@@ -68,6 +69,8 @@ def task_of(
         return experiment.own_task
     source: TaskSource = experiment.part("task")
     dataset = source.load(streams.key("data"), experiment.population or 0, data)
+    if experiment.privacy is None:  # how rows follow each other is the clients' own
+        warn_of_times(dataset, TOML_LINE)
     rows = partition_input(
         dataset,
         experiment.split,

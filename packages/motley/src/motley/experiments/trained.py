@@ -35,6 +35,7 @@ from motley.experiments.shown import curve_figure, facts_of_keys, in_cell, run_r
 from motley.results import load as results
 from motley.results.client_table import client_table
 from motley.results.marks import checked
+from motley.results.model_health import model_health
 from motley.results.record import read_json
 
 if TYPE_CHECKING:
@@ -68,6 +69,19 @@ def describe_samples(task: Task) -> dict[str, Any]:
         "clients": len(federation),
         "prepared": federation.preparation is not None,
     }
+
+
+def _tensor(x: Any, shape: list[int]) -> Tensor:
+    """Return new samples as a tensor; ``shape``: of one that the model takes."""
+    import torch
+
+    try:
+        return torch.from_numpy(np.array(x))
+    except (TypeError, ValueError):  # words, mappings, rows of different lengths
+        raise DataError(
+            f"got a {type(x).__name__} that is no array of numbers; expected samples of shape "
+            f"{['n', *shape]}"
+        ) from None
 
 
 def save_preparation(federation: Federation, folder: Path, private: bool = False) -> None:
@@ -205,6 +219,14 @@ class TrainedRun(results.Run):
         """
         return curve_figure({self.name: [self]}, metric, over)
 
+    @override
+    def __repr__(self) -> str:
+        """Return what was run, and what went wrong with its model."""
+        return "; ".join([super().__repr__(), *self._troubles()])
+
+    def _troubles(self) -> list[str]:
+        return model_health(self) if self.finished else []
+
     def _repr_html_(self) -> str:
         """Return what was run and what came of it as a table, which a notebook shows."""
         if self.column("evaluations", "round").size:
@@ -215,6 +237,8 @@ class TrainedRun(results.Run):
         facts |= {
             name: in_cell(value) for name, value in figures.items() if name not in ("label", "seed")
         }
+        if troubles := self._troubles():
+            facts["note"] = "; ".join(troubles)
         return html_rows(f"{type(self).__name__} {self.name}", facts.items())
 
     def clients(self) -> ClientModels:
@@ -353,8 +377,8 @@ class TrainedRun(results.Run):
         if prepare is not None:
             raw = prepare(x, client)
         else:
-            raw = x.detach().cpu() if isinstance(x, torch.Tensor) else torch.from_numpy(np.array(x))
             about = self._about()
+            raw = x.detach().cpu() if isinstance(x, torch.Tensor) else _tensor(x, about["shape"])
             if list(raw.shape[1:]) != about["shape"]:
                 raise DataError(
                     f"got samples of shape {list(raw.shape)}; expected {['n', *about['shape']]}"

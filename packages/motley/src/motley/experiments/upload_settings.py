@@ -167,12 +167,6 @@ def recalibration_of(experiment: Experiment, setting: Setting) -> Recalibrate | 
         )
     if not any(entry.batch_norm for entry in setting.task.layout.buffers):
         raise ConfigError("this model has no BatchNorm statistics; leave the key out", key)
-    if setting.work.batch_size == 1 and setting.work.drop_single:
-        raise ConfigError(
-            "statistics are estimated of batches, and one sample of this model has no variance; "
-            "write local.batch_size = 2 or more",
-            key,
-        )
     own = not algorithm.local.sends_whole or algorithm.local.trains_common
     if own or algorithm.server.asks_clients:
         raise ConfigError(

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from motley.core.client_names import client_in_words
 from motley.core.errors import DataError
 from motley.tasks.client_parts import Part, array_of, input_pair, is_table
-from motley.tasks.loaders import SampleReader, is_samples, splits_of
+from motley.tasks.loaders import SampleReader, is_loader, is_samples, splits_of
 from motley.tasks.preparation import FieldsPreparation
 from motley.tasks.row_labels import Role, renamed_labels
 from motley.tasks.row_splits import RowSplit, times_of
@@ -89,6 +89,7 @@ class ClientSources:
             who = self.words(number + self._asked[0] * kind)
             train, held = splits_of(part, who) if kind == 0 else (part, None)
             self._carried += [] if held is None else [held]
+            _check_samples(train, who, self._reader.label)
             if is_samples(train):
                 x, y = self._reader.read(train, who, number, kind)
             else:
@@ -130,8 +131,37 @@ class ClientSources:
         )
 
 
+def _check_samples(data: Any, who: str, label: Any) -> None:
+    """Refuse a table with its labels in a column, and halves that do not say which one tests."""
+    if _is_frame(data):
+        column = "label" if label is None else label
+        raise DataError(
+            f"{who} is a {type(data).__name__}; expected the inputs and the labels, in pandas "
+            f'(frame.drop(columns="{column}"), frame["{column}"]); of a single table with a column '
+            f'of clients: from_arrays(frame, "{column}", "client")'
+        )
+    if isinstance(data, tuple | list) and any(map(is_loader, data)):
+        raise DataError(
+            f"{who} is a {type(data).__name__} of {', '.join(type(p).__name__ for p in data)}; say "
+            'which is which: {"train": ..., "test": ...}'
+        )
+
+
+def _is_frame(data: Any) -> bool:
+    """Return whether an object is a table: a DataFrame, an Arrow table."""
+    marks = ("columns", "column_names", "__arrow_c_stream__")
+    named = any(hasattr(data, mark) for mark in marks)
+    return named and not isinstance(data, Mapping) and not is_loader(data)
+
+
 def _check_splits(clients: Any) -> None:
-    """Refuse the splits of a single data set as clients."""
+    """Refuse a single data set as clients, or its splits."""
+    if is_loader(clients) or _is_frame(clients):
+        raise DataError(
+            f"got a single {type(clients).__name__}, and expected a list with the samples of each "
+            "client, e.g. from_clients([first, second]); to divide it by a column of clients: "
+            'from_arrays(frame, "label", "client"), or by a partitioner: from_flower(partitioner)'
+        )
     if isinstance(clients, Mapping) and "train" in clients and is_samples(clients["train"]):
         raise DataError(
             f"got the splits {', '.join(map(str, clients))} of one data set, and expected a data "

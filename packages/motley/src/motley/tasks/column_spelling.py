@@ -313,6 +313,12 @@ def _advice(
             f"{word!r}); "
             f'leave it out with drop = ["{name}"]{_date_lines(strange)}{keep}'
         )
+    if odd.all() and "digits" in odd_shapes <= {"digits", *_DATES}:
+        row, word = column.first(np.array([shape == "digits" for shape, _ in shapes]))
+        return (
+            f'{row_of(where, row)}: got "{word}" in column {name!r}, which is no number and no '
+            f'date; leave it out with drop = ["{name}"]{keep}'
+        )
     if "unread" in odd_shapes:
         return (
             f'{row_of(where, row)}: got "{word}" in column {name!r}, and hexadecimal numbers, '

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 from typing_extensions import override
@@ -26,6 +27,9 @@ class DenseOutputs(nn.Module):
     shape: of a sample's targets, e.g. ``(H, W)``.
     classes: whether these are classes.
     """
+
+    adapts: ClassVar[bool] = True
+    """Messages name the class of :attr:`model`."""
 
     def __init__(self, model: nn.Module, shape: tuple[int, ...], classes: bool) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -116,6 +116,9 @@ class TakesFields(nn.Module):
     ModelError: ``forward`` takes other arguments.
     """
 
+    adapts: ClassVar[bool] = True
+    """Messages name the class of :attr:`model`."""
+
     def __init__(self, model: nn.Module, fields: Sequence[Field]) -> None:
         super().__init__()
         self.model = model
@@ -156,6 +159,12 @@ class TakesFields(nn.Module):
             f"the forward of the {kind} takes {takes}, and a sample has the inputs {inputs}; give "
             "it these arguments, or a single one for all"
         )
+
+    @property
+    def in_words(self) -> str:
+        """What the module takes."""
+        whole = "a dictionary" if self.fields[0].name else "a tuple"
+        return f"{f'{whole} of ' if self._whole else ''}the inputs {in_words(self.fields)}"
 
     @override
     def forward(self, x: Tensor) -> Tensor:

@@ -27,9 +27,11 @@ def from_flower(partitioner: Any, **options: Any) -> Federation:
     ------
     DataError: no partitioner, or one without data; as in ``from_clients``.
     """
-    if not hasattr(partitioner, "load_partition") or not hasattr(partitioner, "num_partitions"):
+    needed = ("load_partition", "num_partitions")
+    if isinstance(partitioner, type) or not all(hasattr(partitioner, name) for name in needed):
+        kind = partitioner if isinstance(partitioner, type) else type(partitioner)
         raise DataError(
-            f"got {type(partitioner).__name__}; expected a partitioner of flwr_datasets, e.g. "
+            f"got {kind.__name__}; expected a partitioner of flwr_datasets, e.g. "
             "IidPartitioner(num_partitions=10); of a FederatedDataset give fds.partitioners"
             '["train"]'
         )

@@ -126,7 +126,9 @@ class PretrainedModel(TaskSource):
         for name in ("window", "min_examples", "rank"):
             value = getattr(self, name)
             if value < (0 if name == "rank" and not language else 1):
-                raise ConfigError(f"{name}: got {value}; expected at least 1")
+                heads = ' (0, all weights, goes with head = "sequence" or "token")'
+                also = heads if name == "rank" and value == 0 else ""
+                raise ConfigError(f"{name}: got {value}; expected at least 1{also}")
         if not (0 < self.alpha < math.inf):
             raise ConfigError(f"alpha: got {self.alpha}; expected a positive number")
         if not 0.0 <= self.dropout < 1.0:

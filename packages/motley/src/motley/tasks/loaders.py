@@ -29,7 +29,7 @@ from motley.tasks.client_parts import GrowingArray, NewRows, StoredArray
 from motley.tasks.fields import Field, fields_of, packed
 from motley.tasks.formats.sample_checks import refuse_deep_colour
 
-__all__ = ["Read", "SampleReader", "is_samples", "splits_of"]
+__all__ = ["Read", "SampleReader", "is_loader", "is_samples", "splits_of"]
 
 _LABELS = ("label", "labels", "target", "y")
 _ROWS = 1000
@@ -55,6 +55,12 @@ def is_samples(data: Any) -> bool:
         return False
     loads = isinstance(data, torch_data.DataLoader | torch_data.IterableDataset)
     return loads or _is_hub(data) or (hasattr(data, "__getitem__") and hasattr(data, "__len__"))
+
+
+def is_loader(data: Any) -> bool:
+    """Return whether an object is a ``Dataset`` or ``DataLoader`` of torch, or a ``Dataset`` of
+    Hugging Face's ``datasets``."""
+    return isinstance(data, torch_data.Dataset | torch_data.DataLoader) or _is_hub(data)
 
 
 def _is_hub(data: Any) -> bool:

@@ -6,7 +6,7 @@ import copy
 import inspect
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from typing_extensions import override
@@ -46,6 +46,9 @@ class LogitsOf(nn.Module):
     ------
     ModelError: ``forward`` has no input of a name.
     """
+
+    adapts: ClassVar[bool] = True
+    """Messages name the class of :attr:`model`."""
 
     def __init__(self, model: nn.Module, inputs: Sequence[str] = ()) -> None:
         super().__init__()

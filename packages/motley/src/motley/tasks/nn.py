@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from motley.core.keys import Key
 __all__ = [
     "Dropout",
     "attention",
+    "class_name",
     "replace_stochastic",
     "require_keyed",
     "set_stream",
@@ -341,6 +342,17 @@ def _unkeyed(layer: nn.Module) -> str | None:
     return None
 
 
+def class_name(module: nn.Module) -> str:
+    """Return the name of a module's class; of one that adapts a model to one tensor, the model's.
+
+    >>> class_name(nn.Linear(1, 1))
+    'Linear'
+    """
+    while getattr(type(module), "adapts", False):
+        module = cast("nn.Module", module.model)
+    return type(module).__name__
+
+
 def require_keyed(module: nn.Module, forward: Callable[[nn.Module], object]) -> None:
     """Run ``forward`` on the module in training mode; raise ModelError if it used torch's
     process-wide generator.
@@ -357,7 +369,7 @@ def require_keyed(module: nn.Module, forward: Callable[[nn.Module], object]) -> 
     module.train(training)
     if drawn:
         raise ModelError(
-            f"the {type(module).__name__} draws from torch's process-wide generator in its forward "
+            f"the {class_name(module)} draws from torch's process-wide generator in its forward "
             "(F.dropout, torch.rand, scaled_dot_product_attention), which cannot be tied to a "
             "client's own seed; use a layer instead, self.drop = motley.tasks.nn.Dropout(0.1), and "
             "for attention motley.tasks.nn.attention(q, k, v, self.drop)"

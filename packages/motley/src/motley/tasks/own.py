@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -39,7 +39,7 @@ from motley.tasks.flat import construct, layout_of
 from motley.tasks.logits import as_logits
 from motley.tasks.metrics import Metric, MetricFunction, chosen
 from motley.tasks.narrow_models import rough_operations
-from motley.tasks.nn import replace_stochastic, require_keyed, set_stream
+from motley.tasks.nn import class_name, replace_stochastic, require_keyed, set_stream
 from motley.tasks.own_federation import from_arrays, from_clients, from_files
 from motley.tasks.own_loss import LossFunction, Over, checked_loss, representative
 from motley.tasks.preparation import FieldsPreparation
@@ -222,18 +222,11 @@ def own_task(
             "that make models, or leave it out",
             "holders",
         )
-    if isinstance(model, nn.Module):
-        raise ModelError(
-            "got a module; give a function that makes a fresh one, e.g. lambda: "
-            "copy.deepcopy(module)"
-        )
-
-    if not callable(model):
-        raise ModelError(f"got {model!r}; give a function that makes a fresh module")
-
+    _check_given(federation, loss, over)
     several = federation.preparation
     fields = several.fields if isinstance(several, FieldsPreparation) else ()
-    make = partial(_made, model, fields) if fields else partial(_made, model)
+    factory = _factory(model)
+    make = partial(_made, factory, fields) if fields else partial(_made, factory)
     if dense := federation.target_shape:
         make = partial(_dense, make, dense, federation.classes is not None)
     module = construct(make, 0)
@@ -244,13 +237,9 @@ def own_task(
     federation, outputs = _tried(make, federation, transform, fewest)
     warn_of_unscaled(make, federation, transform)
     kind = federation.targets
+    if kind == "numbers" and not own_loss:
+        _check_width(class_name(module), outputs.shape[-1], federation.y.shape[-1])
     is_torch_loss = isinstance(loss, nn.CrossEntropyLoss)
-    if over is not None and (loss is None or isinstance(loss, str | Mapping)):
-        raise ConfigError(
-            f"got {over!r} beside the loss {loss!r}; it is for a loss that is a function, leave it "
-            "out",
-            "over",
-        )
     if loss is None:
         loss = _usual_loss(kind, outputs)
     elif not isinstance(loss, str | Mapping):
@@ -260,6 +249,8 @@ def own_task(
     name_of_loss = loss.get("name") if isinstance(loss, Mapping) else loss
     if is_torch_loss or name_of_loss == "cross_entropy":
         _warn_of_probabilities(outputs)
+    if name_of_loss == "bce":
+        _warn_of_sigmoid(make, federation, transform)
     usual_metric = "loss" if kind == "numbers" else "accuracy"
     measures = usual_metric if metric is None else metric
     measures = measures if isinstance(measures, list | tuple) else [measures]
@@ -277,6 +268,47 @@ def own_task(
         metrics=metrics,
         batches=batches,
     )
+
+
+def _factory(model: Any) -> Callable[[], nn.Module]:
+    """Return the function that makes a module; refuse a module."""
+    if isinstance(model, nn.Module):
+        raise ModelError(
+            "got a module; give a function that makes a fresh one, e.g. lambda: "
+            "copy.deepcopy(module)"
+        )
+    if not callable(model):
+        raise ModelError(f"got {model!r}; give a function that makes a fresh module")
+    return cast("Callable[[], nn.Module]", model)
+
+
+def _check_given(federation: Federation, loss: Any, over: Over | None) -> None:
+    """Refuse what is no federation or no loss."""
+    if not isinstance(federation, Federation):
+        raise DataError(
+            f"got {type(federation).__name__}; expected a federation, e.g. "
+            "motley.tasks.from_clients([(x, y), ...])"
+        )
+    if isinstance(loss, type):
+        raise ConfigError(
+            f"got the class {loss.__name__}; give an object, {loss.__name__}()", "loss"
+        )
+    if over is not None and (loss is None or isinstance(loss, str | Mapping)):
+        raise ConfigError(
+            f"got {over!r} beside the loss {loss!r}; it is for a loss that is a function, leave it "
+            "out",
+            "over",
+        )
+
+
+def _check_width(kind: str, outputs: int, targets: int) -> None:
+    """Refuse a model of another width than the numbers to predict, over which torch would spread
+    them."""
+    if outputs != targets:
+        raise ModelError(
+            f"the {kind} gives {outputs} outputs, and a sample has {targets} to predict; give it "
+            f"{targets}, or a loss that reads them all"
+        )
 
 
 def _several(tasks: Sequence[Task], holders: Callable[[int], int] | None) -> Task:
@@ -322,6 +354,25 @@ def _warn_of_probabilities(outputs: Tensor) -> None:
             "Softmax at its end out",
             stacklevel=3,
         )
+
+
+def _warn_of_sigmoid(
+    make: Callable[[], nn.Module], federation: Federation, transform: Transform | None
+) -> None:
+    """Warn where a model ends in a sigmoid, which the loss ``bce`` would take of it once more."""
+    node = construct(make, 0).eval()(_two_samples(federation, transform)).grad_fn
+    while node is not None and node.name().startswith(_OF_SHAPE):
+        node = node.next_functions[0][0]
+    if node is not None and node.name().startswith("Sigmoid"):
+        warnings.warn(
+            "the model gives probabilities (of a sigmoid), and bce takes logits, of which it makes "
+            "probabilities itself; such a model learns slowly: leave the Sigmoid at its end out",
+            stacklevel=3,
+        )
+
+
+_OF_SHAPE = ("View", "UnsafeView", "Reshape", "Squeeze", "Unsqueeze", "Alias", "ToCopy")
+"""What changes a tensor's shape or type alone, as autograd names it."""
 
 
 def _made(model: Callable[[], nn.Module], fields: Sequence[Field] = ()) -> nn.Module:
@@ -562,15 +613,15 @@ def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: i
         with torch.enable_grad():
             results.append(fresh(batch))
 
-    kind = type(module).__name__
+    kind, takes = class_name(module), f"a batch of shape {list(batch.shape)}"
+    if isinstance(module, TakesFields):
+        takes = f"{module.in_words} of {len(batch)} samples"
     try:
         require_keyed(module, forward)
     except ModelError:
         raise
     except Exception as error:  # a user's forward may raise anything
-        raise ModelError(
-            f"the {kind} cannot take a batch of shape {list(batch.shape)}: {_reason(error)}"
-        ) from error
+        raise ModelError(f"the {kind} cannot take {takes}: {_reason(error)}") from error
     out = results[0]
     expected = [len(batch), *want]
     if (

@@ -136,7 +136,12 @@ class FieldsPreparation(Preparation):
                 f"{in_words(self.fields)}"
             )
         names = [field.name for field in self.fields]
-        inputs = [raw.get(name, ()) for name in names] if isinstance(raw, Mapping) else list(raw)
+        absent = [name for name in names if isinstance(raw, Mapping) and name not in raw]
+        if absent:
+            raise DataError(
+                f"the samples given have no {', '.join(absent)}; expected {in_words(self.fields)}"
+            )
+        inputs = [raw[name] for name in names] if isinstance(raw, Mapping) else list(raw)
         arrays = [
             np.asarray(value.detach().cpu() if isinstance(value, Tensor) else value)
             for value in inputs

@@ -100,8 +100,8 @@ class TableReading:
     columns: of each input column.
     remarks: what was done to rows, labels and clients.
     unread: columns that are no inputs, and why.
-    times: columns that look to say when a row is of, and the one order in which all of their
-    entries are dates; empty where there are none or several.
+    times: columns that look to say when a row is of, and the order in which their entries are
+    dates; empty where they are numbers.
     """
 
     columns: tuple[ColumnReading, ...] = ()
@@ -318,7 +318,7 @@ def raw_table(table: Any, options: TableOptions, where: str | Origin) -> RawTabl
         for name in getattr(options, key):
             if name not in names:
                 raise DataError(
-                    f"{key}: {where} has no column {name!r}{suggest(name, names)}; its columns: "
+                    f"{key}: {where} has no input {name!r}{suggest(name, names)}; its inputs: "
                     f"{shortened(', '.join(names), 300)}"
                 )
     if (numbers := file_rows(table)) is not None:

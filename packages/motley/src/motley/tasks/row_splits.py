@@ -103,7 +103,12 @@ def with_divided_rows(
     DataError: not one per row, or one that is missing, or neither a number nor a date; groups of a
     client that differ in blanks, capitals or the spelling of a number alone.
     """
-    values = np.concatenate([np.asarray(part) for part in by])
+    arrays = [np.asarray(part) for part in by]
+    if not all(array.ndim for array in arrays):
+        raise DataError(
+            f"test: by has {len(arrays)} numbers or words; expected an array for each client"
+        )
+    values = np.concatenate(arrays)
     origin = Origin.of_clients("the data", dataset.groups, dataset.client_names, "its samples")
     if values.shape != (len(dataset.y),):
         raise DataError(
@@ -153,7 +158,8 @@ def times_of(
         return inputs.drop_columns([split.by]), times
     if split.by == ORDER:
         return inputs, np.arange(count)
-    has = f"has no column {split.by!r}{suggest(split.by, columns)}; its columns: "
+    near = suggest(split.by, columns)
+    has = f"has no column {split.by!r}{near} beside the label and the clients; the others: "
     if columns:
         raise DataError(f"{where} {has}{', '.join(columns)}")
     raise DataError(

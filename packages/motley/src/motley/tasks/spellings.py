@@ -268,6 +268,8 @@ _WEEKDAY = re.compile(
 )
 """The name of a day before its date."""
 _HOUR_ALONE = re.compile(r"^(\d{4}-\d\d-\d\d[T ]\d\d)(?=Z?$|[+-]\d\d:?\d\d$)")
+_MONTH_ALONE = re.compile(r"(?:19|20)\d{2}-(?:0[1-9]|1[0-2])")
+"""A month of ISO 8601, 2024-05: its first day."""
 _HALF_DAY = re.compile(r"(\d{1,2})\s*([ap])\.?m\.?", re.IGNORECASE)
 _FLAGS = re.IGNORECASE
 _YEAR_FIRST = re.compile(rf"(\d{{4}})[-/.](\d{{1,2}})[-/.](\d{{1,2}}){_AND_TIME}", _FLAGS)
@@ -328,7 +330,10 @@ def date_form(word: str, order: DateOrder) -> str:
 
 
 def _full_date(text: str) -> str:
-    """Return a date without the name of its day, and its hour alone as hours and minutes."""
+    """Return a date without the name of its day, its hour alone as hours and minutes, and a month
+    alone as its first day."""
+    if _MONTH_ALONE.fullmatch(text):
+        return f"{text}-01"
     text = _WEEKDAY.sub("", text, count=1)
     return _HOUR_ALONE.sub(r"\1:00", text)
 
@@ -349,6 +354,8 @@ def date_number(word: str, order: DateOrder) -> float | None:
     (1.0, None)
     >>> date_number("1970-01-01T18:00+06:00", "year first"), date_number("2h 15m", "year first")
     (0.5, 2.25)
+    >>> date_number("1970-02", "year first")
+    31.0
     """
     days = days_of(word, order)
     return _hours_of(word.strip()) if days is None else days

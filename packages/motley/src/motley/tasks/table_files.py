@@ -362,8 +362,21 @@ def _check_utf8(parts: Iterable[bytes], path: Path) -> None:
         line += part.count(b"\n")
 
 
+_FIRST_BYTES = {
+    b"PK\x03\x04": "a zip archive, as an Excel file (.xlsx) is",
+    b"\xd0\xcf\x11\xe0": "an old Excel file (.xls)",
+    b"\x1f\x8b": "compressed by gzip (.csv.gz)",
+    b"PAR1": "a Parquet file (.parquet)",
+    b"ARROW1": "a Feather file (.feather)",
+}
+"""How files of other kinds begin."""
+
+
 def _likely(data: bytes, at: int) -> str:
     """Return what reads a text that has bytes of another encoding, from the first of them on."""
+    for first, holds in _FIRST_BYTES.items():
+        if data.startswith(first):
+            return f"it is {holds}, and no text; name it so"
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return 'it is likely UTF-16; write encoding = "utf-16"'
     if 0 < 5 * data.count(0) < len(data):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.client_names import client_in_words
-from motley.core.errors import DataError, suggest
+from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.files import is_file, is_folder, where_paths_start
 from motley.core.untrusted import shortened
 from motley.tasks.column_spelling import NumberStyle
@@ -62,14 +62,21 @@ from motley.tasks.row_labels import (
     renamed_labels,
 )
 from motley.tasks.row_splits import RowSplit, options_without, times_of, with_divided_rows
-from motley.tasks.row_times import rising_times, windows_of_columns, windows_of_samples
-from motley.tasks.table_files import read_arrow, separators_of
+from motley.tasks.row_times import (
+    order_of_rows,
+    rising_times,
+    windows_of_columns,
+    windows_of_samples,
+)
+from motley.tasks.table_files import read_arrow, separators_of, table_kind
 from motley.tasks.table_lines import file_rows, kept_rows, refuse_footer
 from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
 
 __all__ = [
     "BUILTIN",
+    "MOST_CLASSES",
+    "are_numbers",
     "builtin_table",
     "make_dataset",
     "read_columns",
@@ -113,6 +120,13 @@ def read_table(
     test: how clients divide their rows.
     """
     options = options_without(test, options or TableOptions())
+    if client is not None and client == label:
+        raise ConfigError(
+            f"got {client!r}, which is the label, too: the rows of a client would all be of one "
+            "class",
+            "task.client",
+        )
+    _refuse_unused(data, label, client, options)
     if data in BUILTIN:
         x, y, names = builtin_table(data, classes)
         where = f"scikit-learn's {data}"
@@ -166,6 +180,48 @@ def read_table(
         test=_test_half(path),
     )
     return dataset if test is None else with_divided_rows(dataset, test, [times], options)
+
+
+_OF_TEXTS = ("sep", "encoding", "header_rows", "comment")
+_OF_ENTRIES = ("decimal", "thousands", "units", "dates", "gaps", "drop_rows")
+_OF_NAMES = ("trim", "fold", "rename")
+_OF_COLUMNS = ("drop", "words", "numbers", "fixed")
+_UNUSED = {
+    "csv": ("sheet",),
+    "parquet": (*_OF_TEXTS, "sheet"),
+    "feather": (*_OF_TEXTS, "sheet"),
+    "json lines": ("sep", "header_rows", "comment", "sheet"),
+    "excel": ("sep", "encoding"),
+    "arff": ("sep", "header_rows", "comment", "sheet"),
+    "libsvm": (*_OF_TEXTS, "sheet"),
+    "scikit-learn's": (*_OF_TEXTS, "sheet", *_OF_ENTRIES),
+    "arrays": (*_OF_TEXTS, "sheet", *_OF_ENTRIES, *_OF_NAMES, *_OF_COLUMNS),
+}
+"""Options that would change nothing, by what a file holds."""
+
+
+def _refuse_unused(data: str, label: str, client: str | None, options: TableOptions) -> None:
+    """Refuse options that would change nothing in a file of this kind."""
+    path = Path(data)
+    kind = "scikit-learn's" if data in BUILTIN else table_kind(path)
+    if path.suffix.lower() == ".npz":
+        kind = "arrays"
+        for key, name, arrays_called in (("label", label, "y"), ("client", client, "client")):
+            if name not in (None, key, arrays_called):
+                raise ConfigError(
+                    f"got {name!r}, and the array of an .npz file is called {arrays_called}; leave "
+                    "this key out",
+                    f"task.{key}",
+                )
+    plain = TableOptions()
+    for key in _UNUSED.get(kind, ()):
+        value = getattr(options, key)
+        if value != getattr(plain, key):
+            shown = list(value) if isinstance(value, tuple) else value
+            raise ConfigError(
+                f"got {shown!r}, which changes nothing in {path.name} ({kind}); leave it out",
+                f"task.{key}",
+            )
 
 
 def _test_half(path: Path) -> NDArray[np.bool_] | None:
@@ -247,9 +303,14 @@ def make_dataset(
     table = _table_of(x, options, where)
     preparation: Preparation | None = None
     reading = None if table is None else table.reading
-    if reading is not None and hasattr(x, "column_names"):
-        reading = replace(reading, times=rising_times(x, options, groups))
-    windows = _windows(x, table, np.asarray(y), groups, where)
+    columns = _columns_of_numbers(x, table)
+    windows = _windows(x, table, columns, np.asarray(y), groups, where)
+    times = rising_times(x, options, groups) if hasattr(x, "column_names") else ()
+    numbers = not (classes or several) and np.ndim(y) in (1, 2)
+    targets = list(np.asarray(y).reshape(len(y), -1).T) if numbers and _is_numeric(y) else []
+    in_order = order_of_rows([name for name, _ in times], columns, targets, groups)
+    if reading is not None:
+        reading = replace(reading, times=tuple(time for time in times if time[0] == in_order))
     if table is None and options.scale not in ("standard", "federated"):
         measured = {}
     else:
@@ -293,19 +354,38 @@ def make_dataset(
         target_shape=dense,
         reading=reading,
         windows=windows,
+        in_order=in_order,
     )
 
 
+def _is_numeric(values: Any) -> bool:
+    return np.asarray(values).dtype.kind in "biuf"
+
+
+def _columns_of_numbers(x: Any, table: RawTable | None) -> dict[str, NDArray[Any]]:
+    """Return inputs that are numbers by the names of their columns, or by their places."""
+    if table is not None:
+        return {column.name: column.values for column in table.columns if column.words is None}
+    x = np.asarray(x)
+    if x.ndim != 2 or not _is_numeric(x):
+        return {}
+    return {str(place): x[:, place] for place in range(x.shape[1])}
+
+
 def _windows(
-    x: Any, table: RawTable | None, y: NDArray[Any], groups: Ids | None, where: Origin
+    x: Any,
+    table: RawTable | None,
+    columns: Mapping[str, NDArray[Any]],
+    y: NDArray[Any],
+    groups: Ids | None,
+    where: Origin,
 ) -> str:
     """Return how it shows that samples, or columns of a table, are windows of a series that
     overlap; nothing where it does not."""
-    if table is None:
-        return windows_of_samples(np.asarray(x), groups, where)
-    columns = {column.name: column.values for column in table.columns if column.words is None}
+    if table is None and (shown := windows_of_samples(np.asarray(x), groups, where)):
+        return shown
     if y.dtype.kind in "iuf" and y.ndim == 1:
-        columns["the targets"] = y.astype(np.float64)
+        columns = {"the targets": y.astype(np.float64), **columns}
     shown = windows_of_columns(columns, groups)
     return shown and f"{where}: {shown}"
 
@@ -384,7 +464,7 @@ def read_targets(
 ) -> tuple[torch.Tensor, int | None, tuple[str, ...]]:
     """Return targets, the number of classes (None for numbers), and class names."""
     if not classes and np.asarray(y).dtype.kind in "OUS":
-        example = np.asarray(y).ravel()[0]
+        example = str(np.asarray(y).ravel()[0])
         raise DataError(
             f"{where}: the labels are words (row {number_of_row(where, 0)} is {example!r}), and a "
             "regression predicts numbers; for classes write "
@@ -763,5 +843,25 @@ def by_value(labels: NDArray[Any], gone: Bools, where: str) -> NDArray[Any]:
     return np.array(words, object)
 
 
+def are_numbers(labels: NDArray[Any], gone: Bools, where: str) -> bool:
+    """Return whether labels are numbers to predict: with decimals, about as many as rows, or more
+    different whole numbers than classes have, which do not count from 0.
+
+    >>> are_numbers(np.arange(10, 400).repeat(5), np.zeros(5 * 390, bool), "a table")
+    True
+    """
+    there = labels[~gone]
+    if labels.ndim != 1 or labels.dtype.kind not in "iuf":
+        return False
+    try:
+        words = by_value(labels, gone, where).dtype.kind == "O"
+    except DataError:
+        return True
+    decimals = bool((there != np.floor(there)).any())
+    return decimals or (words and len(np.unique(there)) > MOST_CLASSES)
+
+
+MOST_CLASSES = 100
+"""Different whole numbers above which labels that do not count from 0 are likely no classes."""
 _FEW = 20
 """Rows below which labels that are all different may be classes."""

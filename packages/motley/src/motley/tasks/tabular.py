@@ -19,7 +19,7 @@ from motley.core.keys import Key
 from motley.tasks.models import Model, factory
 from motley.tasks.public_classes import Classes, with_classes
 from motley.tasks.row_splits import RowSplit, row_split
-from motley.tasks.row_times import TOML_LINE, check_no_windows, warn_of_times
+from motley.tasks.row_times import TOML_LINE, check_no_windows
 from motley.tasks.table_options import TableOptions
 from motley.tasks.table_readers import BUILTIN, read_table
 from motley.tasks.task import Dataset, TaskSource
@@ -113,7 +113,6 @@ class Tabular(TableOptions, TaskSource):
             dataset = with_classes(dataset, self.classes, self.data)
         if not dataset.test.any() and dataset.divided is None:
             check_no_windows(dataset, TOML_LINE)
-            warn_of_times(dataset, TOML_LINE)
         if dataset.table is not None:
             return dataset
         return dataclasses.replace(dataset, x=dataset.x.float())

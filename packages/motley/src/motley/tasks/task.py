@@ -97,6 +97,8 @@ class Dataset:
     places: int64 ``[n]``, the place of each row in its half of the original files; None: rows stand
     in that order; empty: it is not known.
     windows: how it shows that samples are windows of a series that overlap; empty: it does not.
+    in_order: the column of a table by which rows are in order of time, "order" where no column says
+    so; empty: rows look to be in no such order.
 
     Raises
     ------
@@ -121,6 +123,7 @@ class Dataset:
     reading: TableReading | None = None
     places: NDArray[np.int64] | None = None
     windows: str = ""
+    in_order: str = ""
 
     def __post_init__(self) -> None:
         if self.targets == "positions":

@@ -1,24 +1,48 @@
 """A warning where a model of one's own is fed numbers that look unscaled: pixels of 0 to 255,
-incomes beside ages."""
+incomes beside ages; and what is said of large targets."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from motley.tasks.task import Federation, Transform, model_input
 
-__all__ = ["warn_of_unscaled"]
+__all__ = ["large_targets", "warn_of_unscaled"]
 
 UNSCALED = 10.0
 """Root mean square above which the inputs of a first layer look unscaled; it is 1 for standardized
 inputs, below 1 for those in [0, 1]."""
+LARGE = 300.0
+"""Root mean square of targets from which the first steps move a model of weights of about 1 by so
+much that the guard refuses them."""
 SAMPLES = 64
 _NORMS = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+
+
+def large_targets(targets: Any) -> str:
+    """Return in words that targets ``[n, ...]`` are too large to be learned as they are; nothing
+    where they are not.
+
+    >>> large_targets([250_000.0, 150_000.0])[:52]
+    'the targets have a root mean square of 2.06e+05, and'
+    """
+    values = np.asarray(targets, np.float64)
+    size = float(np.sqrt((values**2).mean())) if values.size else 0.0
+    if size <= LARGE:
+        return ""
+    unit = 10 ** math.floor(math.log10(size))
+    return (
+        f"the targets have a root mean square of {size:.3g}, and are not scaled: a model's first "
+        f"steps towards them may be refused; write them in a larger unit, divided by {unit:,}"
+    )
 
 
 def warn_of_unscaled(
