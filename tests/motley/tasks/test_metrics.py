@@ -316,3 +316,16 @@ def test_a_task_names_its_metrics() -> None:
     assert own_task(data, lambda: torch.nn.Linear(2, 3), metric="loss").metric == "loss"
     with pytest.raises(ConfigError, match="metric: got 'r2', which is of numbers"):
         own_task(data, lambda: torch.nn.Linear(2, 3), metric="r2")
+
+
+def test_a_function_that_is_undefined_everywhere_says_why() -> None:
+    """scikit-learn's accuracy of logits raises a ValueError, as its AUROC of one class does."""
+    from sklearn.metrics import accuracy_score
+
+    metric = as_metric(accuracy_score)
+    outputs, targets = np.array([[1.0, 2.0], [3.0, 0.0]]), np.array([1, 0])
+    with pytest.warns(UserWarning, match=r"the metric 'accuracy_score' is undefined on all sampl"):
+        assert math.isnan(metric.value(outputs, targets, of_all=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert math.isnan(metric.value(outputs, targets))  # of one client

@@ -443,3 +443,8 @@ def test_names_of_classes_leave_positions_without_one_as_they_are():
     named = from_clients([(x, y), (x, y)], classes=["20", "10", "0"])
     assert named.y[:2].tolist() == [[2, 0, -100], [1, 1, -100]]
     assert (named.classes, named.names) == (3, ("20", "10", "0"))
+
+
+def test_a_seed_that_is_no_whole_number() -> None:
+    with pytest.raises(ConfigError, match="seed: got 'a'; expected a whole number"):
+        from_arrays(np.ones((4, 1)), [0, 1, 0, 1], [0, 0, 1, 1], seed="a")  # type: ignore[arg-type]

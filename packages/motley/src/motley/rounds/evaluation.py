@@ -203,7 +203,7 @@ class _Examination:
         for metric in self.rows.metrics:
             targets = [labelings.targets(common, table) for table in labelings.tables]
             values = [
-                metric.value(measured[metric.needs], y, weight)
+                metric.value(measured[metric.needs], y, weight, of_all=True)
                 for measured, y in zip(by_labeling, targets, strict=True)
             ]
             self.rows.add_metric(
@@ -260,7 +260,7 @@ class _Examination:
                 sizes=test.sizes[tested],
                 metric=metric,
                 each=np.array(each),
-                pooled=metric.value(value, targets, weight),
+                pooled=metric.value(value, targets, weight, of_all=True),
                 per_client=per_client,
                 whose=whose,
             )

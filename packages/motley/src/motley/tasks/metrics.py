@@ -82,7 +82,11 @@ class Metric:
         return "outputs" if self.function is not None else _rule(self.name).needs
 
     def value(
-        self, outputs: NDArray[Any], targets: NDArray[Any], weight: Ints | None = None
+        self,
+        outputs: NDArray[Any],
+        targets: NDArray[Any],
+        weight: Ints | None = None,
+        of_all: bool = False,
     ) -> float:
         """Return the metric over n samples; NaN where it is undefined.
 
@@ -91,6 +95,8 @@ class Metric:
         outputs: what :attr:`needs` says, ``[n, ...]``.
         targets: ``[n, ...]``.
         weight: positions of each sample ``[n]``, where samples have positions.
+        of_all: whether these are all samples that are tested on: a function of one's own that
+        raises a ValueError then says why in a warning.
 
         Raises
         ------
@@ -99,7 +105,7 @@ class Metric:
         if not len(targets):
             return float("nan")
         if self.function is not None:
-            return _own(self.name, self.function, outputs, targets)
+            return _own(self.name, self.function, outputs, targets, of_all=of_all)
         return _rule(self.name).compute(outputs, targets, weight)
 
 
@@ -425,14 +431,26 @@ class _Accumulated:
 
 
 def _own(
-    name: str, function: MetricFunction, outputs: NDArray[Any], targets: Floats | Ints
+    name: str,
+    function: MetricFunction,
+    outputs: NDArray[Any],
+    targets: Floats | Ints,
+    of_all: bool,
 ) -> float:
-    """Return the value of a user's function; a ValueError means that it is undefined."""
+    """Return the value of a user's function; a ValueError means that it is undefined, which is told
+    of all samples together."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of clients for which it is undefined
             value = function(torch.from_numpy(outputs), torch.from_numpy(targets))
-    except ValueError:
+    except ValueError as error:
+        if of_all:
+            reason = (str(error).splitlines() or ["a ValueError"])[0]
+            warnings.warn(
+                f"the metric {name!r} is undefined on all samples together: {reason}"
+                f"{place_in_own_code(error)}",
+                stacklevel=2,
+            )
         return float("nan")
     except Exception as error:  # a user's function may raise anything
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__

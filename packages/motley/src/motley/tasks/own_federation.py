@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from motley.core.client_names import client_in_words
-from motley.core.errors import DataError
+from motley.core.errors import ConfigError, DataError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.tasks.client_folders import ClientFile, client_files, is_client_file
@@ -393,7 +393,9 @@ def _as_published(dataset: Dataset, split: Split, root: Path) -> Dataset:
 
 def natural_federation(dataset: Dataset, split: Split, seed: int) -> Federation:
     """Return the federation of the natural clients."""
-    key = Key(seed).fold("split")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+        raise ConfigError(f"seed: got {seed!r}; expected a whole number")
+    key = Key(int(seed)).fold("split")
     drawn = split.test_fraction * len(dataset.y) > 1e-9  # an inspection sets no row aside
     if drawn and not dataset.test.any() and dataset.divided is None:
         check_no_windows(dataset, PYTHON_LINE)
