@@ -19,10 +19,11 @@ from motley.tasks.datasets import load_dataset
 from motley.tasks.formats import matlab
 from motley.tasks.image import Image
 from motley.tasks.public_data.facts import PUBLIC, known_name
-from motley.tasks.public_data.getting import verify
+from motley.tasks.public_data.getting import get, verify
 from motley.tasks.public_data.search import first
 from motley.tasks.task import Dataset
 from tests.motley.tasks import layouts
+from tests.motley.tasks.serving import serving
 
 Patch = pytest.MonkeyPatch
 
@@ -101,6 +102,19 @@ def test_other_files_of_svhn_are_refused_by_their_checksum(empty: Path, monkeypa
     (empty / "svhn/test_32x32.mat").unlink()
     with pytest.raises(DataError, match=r"svhn/test_32x32.mat does not exist; expected a file"):
         load_dataset("svhn")
+
+
+def test_svhn_is_downloaded_and_found(empty: Path, monkeypatch: Patch) -> None:
+    svhn(empty / "origin")
+    let_svhn_be(monkeypatch, empty / "origin")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving() as server:
+        server.files = {f"/{path.name}": path.read_bytes() for path in (empty / "origin").iterdir()}
+        got = get("svhn", empty / "there", server.base)
+        assert get("svhn", empty / "there", server.base) == got
+        assert len(server.asked) == 2  # the second time it was there
+    assert got.known
+    assert (got.found.path, got.size) == (empty / "there/svhn", "15 images")
 
 
 def test_what_torchvision_expects_of_svhn() -> None:
