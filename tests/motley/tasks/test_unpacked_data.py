@@ -487,7 +487,10 @@ def test_what_is_missing_in_camelyon17(empty: Path) -> None:
     listed = folder / "metadata.csv"
     whole = listed.read_text()
     for text, message in (
-        (whole.replace("center", "hospital"), "has the columns patient, .*hospital, split; expect"),
+        (
+            whole.replace("center", "hospital"),
+            "patient, .*hospital, split; expected patient, .*, split; if",
+        ),
         (whole.replace(",1,1\n", ",east,1\n"), r"line 3 is not as WILDS has it \(invalid literal"),
         (
             whole.replace(",1,0,0,0\n", ",2,0,0,0\n"),

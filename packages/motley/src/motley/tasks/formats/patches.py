@@ -68,7 +68,8 @@ def _listed(path: Path) -> tuple[list[Path], NDArray[np.int64]]:
         if missing:
             raise DataError(
                 f"{path} has the columns {', '.join(filter(None, head))}; expected "
-                f"{', '.join((*_PLACE, *_NUMBERS))}"
+                f"{', '.join((*_PLACE, *_NUMBERS))}; if sub-folders of patches are classes, name "
+                f"that folder: {path.parent / 'patches'}"
             )
         place, number = ([head.index(name) for name in names] for names in (_PLACE, _NUMBERS))
         try:
