@@ -179,8 +179,10 @@ def test_the_list(empty: Path, capsys: Capture) -> None:
 
 @pytest.mark.parametrize("command", ["where", "get", "verify"])
 def test_a_name_that_is_none(command: str, capsys: Capture) -> None:
-    assert call(["data", command, "imagenet"]) == 2
-    assert "NAME: got 'imagenet'; expected one of: mnist, fashion_mnist" in capsys.readouterr().err
+    assert call(["data", command, "librispeech"]) == 2
+    assert (
+        "NAME: got 'librispeech'; expected one of: mnist, fashion_mnist" in capsys.readouterr().err
+    )
 
 
 def test_a_run_without_its_data_names_the_command(empty: Path, capsys: Capture) -> None:

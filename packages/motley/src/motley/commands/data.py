@@ -51,7 +51,7 @@ def list_(data: Folder = None) -> None:
             name,
             public.title,
             "no" if place is None else escape(printable(str(place.where))),
-            f"{public.mb:.0f} MB",
+            "by hand" if public.by_hand else f"{public.mb:.0f} MB",
             public.licence,
         )
     console = Console()

@@ -44,9 +44,10 @@ class Image(TaskSource):
     Parameters
     ----------
     data: ``digits`` (scikit-learn's 8x8), a public data set (``mnist``, ``fashion_mnist``,
-        ``femnist``, ``cifar10``, ``cifar100``, ``emnist_balanced``, ...), or a path: a folder of
-        MNIST IDX files, of CIFAR batches, of LEAF JSON files or of one sub-folder of images per
-        class, or an ``.npz`` file (relative paths are searched like data packs).
+        ``femnist``, ``cifar10``, ``cifar100``, ``emnist_balanced``, ``svhn``, ``cinic10``,
+        ``tiny_imagenet``, ``digit_five``, ``camelyon17``, ...), or a path: a folder of MNIST IDX
+        files, of CIFAR batches, of LEAF JSON files, of WILDS' patches or of one sub-folder of
+        images per class, or an ``.npz`` file (relative paths are searched like data packs).
     model: a name of :data:`motley.tasks.models.MODELS`, or its record, e.g.
     ``{ name = "mlp", hidden = [100] }``.
     scale: ``standard``: mean 0 and standard deviation 1 per channel, measured on the data set's

@@ -1,5 +1,5 @@
-"""Readers of image data on disk: MNIST IDX, CIFAR binary batches, LEAF JSON, folders of images,
-``.npz``."""
+"""Readers of image data on disk: MNIST IDX, CIFAR binary batches, LEAF JSON, WILDS' patches,
+folders of images, ``.npz``; and of single data sets as MATLAB's files."""
 
 from __future__ import annotations
 
@@ -34,24 +34,26 @@ def read(path: Path) -> Dataset:
             return npz.read(path)
         raise DataError(
             f"{path.name} is of no known format; expected an .npz file or a folder (IDX, CIFAR, "
-            "LEAF JSON, pictures)"
+            "LEAF JSON, patches of WILDS, pictures)"
         )
     for recognises_format, reader in _readers():
         if recognises_format(path):
             return reader(path)
     raise DataError(
         f"{path} holds no known format; expected MNIST IDX files (*-images-idx3-ubyte), CIFAR "
-        "binary batches (*.bin), LEAF JSON (train/*.json), or one sub-folder of pictures per class"
+        "binary batches (*.bin), LEAF JSON (train/*.json), Camelyon17's metadata.csv beside "
+        "patches/, or one sub-folder of pictures per class"
     )
 
 
 def _readers() -> tuple[tuple[Callable[[Path], bool], Callable[[Path], Dataset]], ...]:
     """Return what recognizes each format of folders, and what reads it."""
-    from motley.tasks.formats import binary, image_folders, leaf
+    from motley.tasks.formats import binary, image_folders, leaf, patches
 
     return (
         (binary.has_idx, binary.read_idx),
         (binary.has_cifar, binary.read_cifar),
         (leaf.recognises, leaf.read),
+        (patches.recognises, patches.read),
         (image_folders.recognises, image_folders.read),
     )

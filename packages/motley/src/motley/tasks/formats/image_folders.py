@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,12 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from motley.core.errors import DataError
-from motley.core.files import check_file, is_file
+from motley.core.files import check_file, is_file, is_folder
 from motley.tasks.client_folders import hidden, warn_of_unread
 from motley.tasks.formats.sample_checks import grouped, refuse_deep_colour
 from motley.tasks.task import Dataset
 
-__all__ = ["read", "recognises"]
+__all__ = ["decode", "read", "recognises"]
 
 _KINDS = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 _LISTED = "val_annotations.txt"
@@ -42,28 +42,24 @@ def recognises(folder: Path) -> bool:
     )
 
 
-def read(folder: Path) -> Dataset:
+def read(folder: Path, halves: Sequence[str] = ()) -> Dataset:
     """Read all images, ``[n, C, H, W]``: one channel if the first image is grey, else RGB; uint8,
     or float32 in [0, 1] where a pixel has 16 bits or is a floating-point number.
 
     Classes and clients are numbered in the order of their names. Files that are no pictures of
     these folders are named in a warning.
 
+    Parameters
+    ----------
+    halves: the folders to read, the last of which is the test half, all images as RGB and without
+    a warning of other files; none: those that are there.
+
     Raises
     ------
     DataError: an image that cannot be decoded, has another size or number of bits than the first,
-    or 16 bits for each of several channels.
+    or 16 bits for each of several channels; no folder of the name of a half.
     """
-    halves = {path.name: path for path in _folders(folder)}
-    held = halves.get("test", halves.get("val"))
-    if "val" in halves and is_file(halves["val"] / _LISTED):
-        held = halves["val"]  # of TinyImageNet's pictures in test/ nobody has the classes
-    if "train" in halves:
-        train = _rows(halves["train"])
-        test = _rows(held) if held is not None else []
-    else:
-        train = _rows(folder)
-        test = []
+    train, test = _of_halves(folder, halves) if halves else _all_rows(folder)
     rows = [*train, *test]
     if not rows:
         raise DataError(f"{folder} has no pictures in sub-folders of classes")
@@ -75,12 +71,13 @@ def read(folder: Path) -> Dataset:
         grouped(clients, str(folder), len(rows)) if (clients != "").all() else (None, ())
     )
     flags = np.arange(len(rows)) >= len(train)
-    decoded = _decode([row[0] for row in rows])
-    read_files = {row[0] for row in rows}
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not hidden(path))
-    warn_of_unread(
-        folder, [path for path in files if path not in read_files and path.name != _LISTED]
-    )
+    decoded = decode([row[0] for row in rows], colour=bool(halves))
+    if not halves:
+        read_files = {row[0] for row in rows}
+        files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not hidden(path))
+        warn_of_unread(
+            folder, [path for path in files if path not in read_files and path.name != _LISTED]
+        )
     return Dataset(
         x=torch.from_numpy(decoded.pixels),
         y=y,
@@ -92,6 +89,29 @@ def read(folder: Path) -> Dataset:
         client_names=named,
         measured=decoded.measured,
     )
+
+
+def _all_rows(folder: Path) -> tuple[list[_Row], list[_Row]]:
+    """Return the images for training and those for testing of a folder."""
+    halves = {path.name: path for path in _folders(folder)}
+    held = halves.get("test", halves.get("val"))
+    if "val" in halves and is_file(halves["val"] / _LISTED):
+        held = halves["val"]  # of TinyImageNet's pictures in test/ nobody has the classes
+    if "train" in halves:
+        return _rows(halves["train"]), _rows(held) if held is not None else []
+    return _rows(folder), []
+
+
+def _of_halves(folder: Path, halves: Sequence[str]) -> tuple[list[_Row], list[_Row]]:
+    """Return the images for training and those for testing of folders whose names are known."""
+    missing = [name for name in halves if not is_folder(folder / name)]
+    if missing:
+        raise DataError(
+            f"{folder} has no folder {missing[0]}; expected {', '.join(halves)}: unpack the "
+            "archive again"
+        )
+    *train, test = (_rows(folder / name) for name in halves)
+    return [row for rows in train for row in rows], test
 
 
 def _rows(folder: Path) -> list[_Row]:
@@ -120,7 +140,7 @@ def _rows(folder: Path) -> list[_Row]:
     return [(picture, outer.name, "") for outer in _folders(folder) for picture in _pictures(outer)]
 
 
-class _Decoded(NamedTuple):
+class Decoded(NamedTuple):
     """Pixels ``[n, C, H, W]``, remarks on how they were read, and what was measured on all of
     them."""
 
@@ -129,7 +149,15 @@ class _Decoded(NamedTuple):
     measured: Mapping[str, tuple[str, str]] = {}
 
 
-def _decode(paths: list[Path]) -> _Decoded:
+def decode(paths: Sequence[Path], colour: bool = False) -> Decoded:
+    """Return the pixels of pictures, as :func:`read` has them.
+
+    ``colour``: convert all to RGB, whatever the first is.
+
+    Raises
+    ------
+    DataError: see :func:`read`.
+    """
     from PIL import Image
 
     out: NDArray[Any] | None = None
@@ -140,7 +168,7 @@ def _decode(paths: list[Path]) -> _Decoded:
             with Image.open(check_file(path)) as picture:
                 refuse_deep_colour(picture, str(path))
                 own = _mode(picture.mode)
-                mode = own if out is None else mode
+                mode = own if out is None and not colour else mode
                 converted += [path] if own != mode else []
                 deep = {own, mode} - {"L", "RGB"}
                 if own != mode and deep:
@@ -161,15 +189,14 @@ def _decode(paths: list[Path]) -> _Decoded:
             )
         out[index] = pixels
     if out is None:
-        return _Decoded(np.zeros((0, 1, 1, 1), np.uint8))
-    kind = "grey" if mode == "L" else "in colour"
+        return Decoded(np.zeros((0, 1, 1, 1), np.uint8))
+    kind = "the first is grey" if mode == "L" else "the first is in colour"
     if converted:
-        notes = {
-            "pictures": f"{len(converted)} of {len(paths)} were converted, the first is {kind}"
-        }
+        how = "are grey and were converted" if colour else f"were converted, {kind}"
+        notes = {"pictures": f"{len(converted)} of {len(paths)} {how}"}
     else:
         notes = {}
-    return _Decoded(out, notes) if out.dtype == np.uint8 else _in_range(out, paths[0].parent.parent)
+    return Decoded(out, notes) if out.dtype == np.uint8 else _in_range(out, paths[0].parent.parent)
 
 
 _TYPES = {"L": np.uint8, "RGB": np.uint8, "I;16": np.uint16, "I": np.int32, "F": np.float32}
@@ -193,7 +220,7 @@ def _mode(mode: str) -> str:
     return "L" if mode in ("1", "L", "LA") else "RGB"
 
 
-def _in_range(pixels: NDArray[Any], folder: Path) -> _Decoded:
+def _in_range(pixels: NDArray[Any], folder: Path) -> Decoded:
     """Return pixels of more than 8 bits as float32 in [0, 1]: of 16 bits as shares of 65,535,
     floating-point numbers in [0, 1] as they are, and all others by the smallest and the largest of
     all pictures.
@@ -208,9 +235,9 @@ def _in_range(pixels: NDArray[Any], folder: Path) -> _Decoded:
     top = 65535.0
     if pixels.dtype == np.uint16 or (pixels.dtype == np.int32 and low >= 0 and high <= top):
         note = f"16 bits, values {low:g} to {high:g}, read as shares of 65535"
-        return _Decoded((pixels / top).astype(np.float32), {"pixels": note})
+        return Decoded((pixels / top).astype(np.float32), {"pixels": note})
     if pixels.dtype == np.float32 and low >= 0 and high <= 1:
-        return _Decoded(pixels, {"pixels": f"values {low:g} to {high:g}, read as they are"})
+        return Decoded(pixels, {"pixels": f"values {low:g} to {high:g}, read as they are"})
     note = f"values {low:g} to {high:g}, read as shares of this range"
     scaled = (pixels.astype(np.float64) - low) / ((high - low) or 1.0)
     measured = {
@@ -219,4 +246,4 @@ def _in_range(pixels: NDArray[Any], folder: Path) -> _Decoded:
             "save the pictures with values from 0 to 1, or with 8 or 16 bits",
         )
     }
-    return _Decoded(scaled.astype(np.float32), {"pixels": note}, measured)
+    return Decoded(scaled.astype(np.float32), {"pixels": note}, measured)

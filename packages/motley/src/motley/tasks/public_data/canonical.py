@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -62,14 +62,10 @@ def checked(data: Dataset, variant: Variant, where: str) -> Dataset:
     ------
     DataError: other samples than the variant's.
     """
-    for half, count, wanted in (
-        ("training", int((~data.test).sum()), variant.train),
-        ("test", int(data.test.sum()), variant.test),
-    ):
+    for half, count, wanted in _counts(data, variant):
         if wanted and count != wanted:
             raise DataError(
-                f"{where} has {count} {half} samples; expected {wanted}: a part is missing, get it "
-                "again"
+                f"{where} has {count} {half}; expected {wanted}: a part is missing, get it again"
             )
     _check_means(data, variant.means, where)
     if variant.digest is None:
@@ -89,6 +85,18 @@ def checked(data: Dataset, variant: Variant, where: str) -> Dataset:
         notes={**data.notes, "data": note},
         places=np.zeros(0, np.int64),
     )
+
+
+def _counts(data: Dataset, variant: Variant) -> Iterator[tuple[str, int, int]]:
+    """Yield what is counted, in words, how many there are and how many there must be; 0: any."""
+    for client, wanted in variant.clients.items():
+        groups = np.zeros(0) if data.groups is None else data.groups
+        own = groups == data.client_names.index(client)
+        yield f"training samples of {client}", int((own & ~data.test).sum()), wanted[0]
+        yield f"test samples of {client}", int((own & data.test).sum()), wanted[1]
+    yield "training samples", int((~data.test).sum()), variant.train
+    yield "test samples", int(data.test.sum()), variant.test
+    yield "samples", len(data.test), variant.total
 
 
 def _check_means(data: Dataset, wanted: Sequence[float], where: str) -> None:

@@ -2,14 +2,21 @@
 archives and their checksums.
 
 Addresses and md5 sums of archives are those that torchvision 0.29 uses. Digests of decoded arrays
-were computed from the packs.
+were computed from the packs. Sets that users unpack themselves have the counts that their authors
+publish:
+
+- CINIC-10: Darlow et al., arXiv 1810.03505; BayesWatch/cinic-10, README.md
+- Tiny-ImageNet: as its archive has it
+- Digit-Five: Peng et al., arXiv 1812.01754 (M3SDA); shapes as KaiyangZhou/Dassl.pytorch reads them
+- Camelyon17: Koh et al., arXiv 2012.07421 (WILDS); p-lambda/wilds,
+  wilds/datasets/camelyon17_dataset.py
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from motley.core.errors import ConfigError, suggest
@@ -25,7 +32,20 @@ __all__ = [
     "spelled",
 ]
 
-Kind = Literal["pack", "keras", "idx", "cifar", "parquet", "leaf", "leaf text", "csv text"]
+Kind = Literal[
+    "pack",
+    "keras",
+    "idx",
+    "cifar",
+    "parquet",
+    "leaf",
+    "leaf text",
+    "csv text",
+    "svhn",
+    "pictures",
+    "digit five",
+    "patches",
+]
 
 PACKS = {
     "cifar100.jpegs.npz": "f7b8c92de8f9cdda6e6eab20a6f415d9494c961a3603bacaf046b5063b9328ca",
@@ -76,6 +96,9 @@ class Variant:
     train, test: number of samples, 0 where it may be any.
     unknown: rows (of both halves) whose pixels are not in either digest.
     means: published channel means of the training half, in [0, 1], exact to eight digits.
+    total: number of samples of both halves, 0 where it may be any or both halves are known.
+    clients: number of training and of test samples of natural clients, by their name.
+    by_files: whether the files to download are checked by their checksums whenever they are read.
     """
 
     about: str
@@ -85,6 +108,9 @@ class Variant:
     test: int = 0
     unknown: tuple[int, ...] = ()
     means: tuple[float, ...] = ()
+    total: int = 0
+    clients: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    by_files: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,6 +136,10 @@ class RemoteFile:
     unpack: str | None = None
 
 
+_GREY = (1, 28, 28)
+_COLOUR = (3, 32, 32)
+
+
 @dataclass(frozen=True)
 class PublicDataset:
     """What is known of one public data set.
@@ -124,6 +154,10 @@ class PublicDataset:
     licence: as far as known.
     names: of the classes.
     prefix: of its IDX files.
+    by_class: whether samples are sorted by class.
+    shape: of an image ``(C, H, W)``; None for text.
+    by_hand: what users get and unpack themselves, in words; empty where ``downloads`` are all.
+    halves: names of the folders of its pictures; those of the last one are the test half.
     """
 
     title: str
@@ -135,6 +169,9 @@ class PublicDataset:
     names: tuple[str, ...] = ()
     prefix: str = ""
     by_class: bool = True
+    shape: tuple[int, int, int] | None = _GREY
+    by_hand: str = ""
+    halves: tuple[str, ...] = ()
 
     @property
     def mb(self) -> float:
@@ -419,6 +456,7 @@ _CIFAR_10 = PublicDataset(
     pack=("cifar10_train.webp.npz", "cifar10_test.webp.npz"),
     licence="none stated; free for research with citation",
     names=_CIFAR10,
+    shape=_COLOUR,
 )
 
 _CIFAR_100 = PublicDataset(
@@ -445,6 +483,7 @@ _CIFAR_100 = PublicDataset(
     downloads=_cifar(100, "03b5dce01913d631647c71ecec9e9cb8", 168.5),
     pack=("cifar100.jpegs.npz",),
     licence="none stated; free for research with citation",
+    shape=_COLOUR,
 )
 
 _EMNIST_ZIP = RemoteFile(
@@ -540,6 +579,138 @@ _SHAKESPEARE = PublicDataset(
     ),
     pack=("shakespeare.npz",),
     licence="public domain; LEAF: BSD 2-clause",
+    shape=None,
+)
+
+_SVHN_FILES = ("train_32x32.mat", "test_32x32.mat")
+_SVHN = PublicDataset(
+    title="SVHN, cropped digits",
+    layouts=tuple(DiskLayout("svhn", path, _SVHN_FILES, "svhn") for path in ("svhn", "SVHN", ".")),
+    variants={"svhn": Variant("SVHN, cropped digits", train=73_257, test=26_032, by_files=True)},
+    downloads=tuple(
+        RemoteFile(
+            name,
+            urls=(f"http://ufldl.stanford.edu/housenumbers/{name}",),
+            mb=mb,
+            checksum=md5,
+            folder="svhn",
+        )
+        for name, md5, mb in (
+            (_SVHN_FILES[0], "e26dedcc434d2e4c54c9b2d4a06d8373", 182.0),
+            (_SVHN_FILES[1], "eb5a983be6a315427106f1b164d9cef3", 64.3),
+        )
+    ),
+    pack=(),
+    licence="for non-commercial use only",
+    names=_DIGITS,
+    shape=_COLOUR,
+)
+
+
+def _cinic(enlarged: bool) -> PublicDataset:
+    name = "cinic10_enlarged" if enlarged else "cinic10"
+    about = "in the training half" if enlarged else "left out"
+    return PublicDataset(
+        title="CINIC-10, enlarged" if enlarged else "CINIC-10",
+        layouts=tuple(
+            DiskLayout("pictures", path, ("train/*",), name)
+            for path in ("CINIC-10", "cinic-10", "cinic10")
+        ),
+        variants={
+            name: Variant(
+                f"CINIC-10, its validation images {about}",
+                train=180_000 if enlarged else 90_000,
+                test=90_000,
+            )
+        },
+        downloads=(),
+        pack=(),
+        licence="CC BY 4.0",
+        names=_CIFAR10,
+        shape=_COLOUR,
+        by_hand="CINIC-10.tar.gz (688 MB, md5 6ee4d0c996905fe93221de577967a372) of doi "
+        "10.7488/ds/2448, unpacked into a folder CINIC-10 with train/, valid/ and test/",
+        halves=("train", "valid", "test") if enlarged else ("train", "test"),
+    )
+
+
+_TINY_IMAGENET = PublicDataset(
+    title="Tiny-ImageNet",
+    layouts=(DiskLayout("pictures", "tiny-imagenet-200", ("train/*",), "tiny_imagenet"),),
+    variants={
+        "tiny_imagenet": Variant(
+            "Tiny-ImageNet, its validation images as the test half (of test/ nobody has the "
+            "classes)",
+            train=100_000,
+            test=10_000,
+        )
+    },
+    downloads=(),
+    pack=(),
+    licence="none stated; ImageNet: for non-commercial research",
+    shape=(3, 64, 64),
+    by_hand="tiny-imagenet-200.zip (248 MB, md5 90528d7ca1a48142e341f4ef8d21d0de) of "
+    "cs231n.stanford.edu, unpacked into a folder tiny-imagenet-200 with train/ and val/",
+    halves=("train", "val"),
+)
+
+_DIGIT_FIVE_FILES = (
+    "mnist_data.mat",
+    "mnistm_with_label.mat",
+    "svhn_train_32x32.mat",
+    "svhn_test_32x32.mat",
+    "syn_number.mat",
+    "usps_28x28.mat",
+)
+_DIGIT_FIVE = PublicDataset(
+    title="Digit-Five",
+    layouts=tuple(
+        DiskLayout("digit five", path, _DIGIT_FIVE_FILES, "digit_five")
+        for path in ("Digit-Five", "DigitFive", "digit_five", "digit-five", ".")
+    ),
+    variants={
+        "digit_five": Variant(
+            "Digit-Five: all images of MNIST, MNIST-M, SVHN, synthetic digits and USPS, in colour "
+            "and of 32 x 32 pixels; natural clients are the five domains",
+            clients={
+                "mnist": (55_000, 10_000),
+                "mnist_m": (55_000, 10_000),
+                "svhn": (73_257, 26_032),
+                "syn": (25_000, 9_000),
+                "usps": (7_438, 1_860),
+            },
+        )
+    },
+    downloads=(),
+    pack=(),
+    licence="none stated; SVHN: for non-commercial use only",
+    names=_DIGITS,
+    shape=_COLOUR,
+    by_hand="the archive Digit-Five that the authors of M3SDA (arXiv 1812.01754) share, unpacked "
+    f"into a folder Digit-Five with {', '.join(_DIGIT_FIVE_FILES)}",
+)
+
+_CAMELYON17 = PublicDataset(
+    title="Camelyon17, patches of WILDS",
+    layouts=tuple(
+        DiskLayout("patches", path, ("metadata.csv",), "camelyon17")
+        for path in ("camelyon17_v1.0", "camelyon17")
+    ),
+    variants={
+        "camelyon17": Variant(
+            "Camelyon17, patches of WILDS; natural clients are the five hospitals, and the test "
+            "half is what metadata.csv holds out of each",
+            total=455_954,
+        )
+    },
+    downloads=(),
+    pack=(),
+    licence="CC0",
+    names=("normal", "tumor"),
+    by_class=False,
+    shape=(3, 96, 96),
+    by_hand="camelyon17_v1.0 (10,659 MB) of WILDS, unpacked into a folder "
+    "camelyon17_v1.0 with metadata.csv and patches/",
 )
 
 PUBLIC: dict[str, PublicDataset] = {
@@ -554,6 +725,12 @@ PUBLIC: dict[str, PublicDataset] = {
     "emnist_letters": _emnist("letters", 124_800, 20_800, _LETTERS),
     "femnist": _FEMNIST,
     "shakespeare": _SHAKESPEARE,
+    "svhn": _SVHN,
+    "cinic10": _cinic(enlarged=False),
+    "cinic10_enlarged": _cinic(enlarged=True),
+    "tiny_imagenet": _TINY_IMAGENET,
+    "digit_five": _DIGIT_FIVE,
+    "camelyon17": _CAMELYON17,
 }
 """Name -> what is known of the data set."""
 

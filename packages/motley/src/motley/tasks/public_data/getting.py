@@ -23,7 +23,7 @@ from motley.tasks.public_data.download import (
 )
 from motley.tasks.public_data.facts import IMAGES, PACKS, PUBLIC, RemoteFile
 from motley.tasks.public_data.places import CACHE
-from motley.tasks.public_data.search import Found, search
+from motley.tasks.public_data.search import Found, how_to_get, search
 
 __all__ = ["Verified", "get", "verify"]
 
@@ -43,7 +43,7 @@ class Verified:
     about: the remark that runs record.
     digest: sha256 of the decoded arrays in canonical order, of a text's file for packs of text, or
     empty.
-    known: whether the digest, or the means of the channels, are those expected.
+    known: whether the digest, the means of the channels or the files are those expected.
     size: number of images or characters, with the unit.
     clients: number of natural clients, 0 where there are none.
     """
@@ -80,8 +80,8 @@ def get(
 
     Raises
     ------
-    DataError: it could not be had whole, or is damaged; nothing half is left where data is
-    searched. StoreError: the disk refuses.
+    DataError: it could not be had whole, is damaged, or is one that users unpack themselves;
+    nothing half is left where data is searched. StoreError: the disk refuses.
     """
     folder = folder or default_folder()
     limits = limits or DownloadLimits()
@@ -90,6 +90,8 @@ def get(
         with contextlib.suppress(DataError):  # damaged: what is wrong is replaced
             return verify(name, location)
     public = PUBLIC[name]
+    if public.by_hand:
+        raise DataError(f"{public.title} is not downloaded by this command; {how_to_get(name)}")
     try:
         for file in public.downloads:
             _fetch(file, folder, mirror, limits, report=report)
@@ -137,7 +139,7 @@ def verify(name: str, location: Found) -> Verified:
         )
     data = reading.read(name, location)
     digest = canonical.digest(canonical.canonical(canonical.without(data, variant.unknown)))
-    verified = digest == variant.digest or bool(variant.means)
+    verified = digest == variant.digest or bool(variant.means) or variant.by_files
     clients = 0 if data.groups is None else len(set(data.groups.tolist()))
     return Verified(
         found=location,

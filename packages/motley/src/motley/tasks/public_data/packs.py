@@ -25,28 +25,34 @@ __all__ = ["check", "read"]
 _CHECKED: set[tuple[str, int, int]] = set()
 
 
-def check(path: Path) -> None:
-    """Check a pack's sha256, once per process and version of the file.
+def check(path: Path, checksum: str = "") -> None:
+    """Check a file's checksum, once per process and version of the file.
+
+    Parameters
+    ----------
+    checksum: hex digits of md5 or sha256; empty: those of the pack of this name.
 
     Raises
     ------
     DataError: unreadable, or another checksum.
     """
+    expected = checksum or PACKS[path.name]
+    kind = "md5" if len(expected) == 32 else "sha256"
     try:
         stat = check_file(path).stat()
         stamp = (str(path.resolve()), stat.st_size, stat.st_mtime_ns)
         if stamp in _CHECKED:
             return
         with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashlib.file_digest(file, kind).hexdigest()
     except OSError as error:
         raise DataError(
             f"{path} cannot be read ({error.strerror}); check its permissions"
         ) from None
-    if digest != PACKS[path.name]:
+    if digest != expected:
         raise DataError(
-            f"{path} ({stat.st_size} bytes) is corrupt or truncated: its sha256 is "
-            f"{digest[:12]}..., expected {PACKS[path.name][:12]}...; fetch the file again"
+            f"{path} ({stat.st_size} bytes) is corrupt or truncated: its {kind} is "
+            f"{digest[:12]}..., expected {expected[:12]}...; fetch the file again"
         )
     _CHECKED.add(stamp)
 

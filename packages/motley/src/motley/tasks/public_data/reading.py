@@ -12,7 +12,16 @@ import torch
 
 from motley.core.errors import DataError
 from motley.core.files import is_file
-from motley.tasks.formats import binary, leaf, npz, parquet_images, texts
+from motley.tasks.formats import (
+    binary,
+    image_folders,
+    leaf,
+    matlab,
+    npz,
+    parquet_images,
+    patches,
+    texts,
+)
 from motley.tasks.formats.texts import TextClients
 from motley.tasks.public_data import packs
 from motley.tasks.public_data.canonical import by_class, checked
@@ -73,7 +82,7 @@ def load(name: str, folder: Path | None = None) -> Dataset:
         file
         for pattern in location.layout.files
         for file in sorted(location.path.glob(pattern))
-        if is_file(file)
+        if is_file(file) or file.is_dir()
     )
     stamp = (
         name,
@@ -98,30 +107,31 @@ def read(name: str, location: Found) -> Dataset:
     public = PUBLIC[name]
     kind = location.layout.kind
     variant = public.variants[location.layout.variant]
+    for file in public.downloads if variant.by_files else ():
+        packs.check(location.path / file.name, file.checksum)
     data = (
         packs.read(name, location.path) if kind == "pack" else _READERS[kind](name, location.path)
     )
     about = variant.about
     if kind != "pack":
         where = f"{location.where} ({public.title})"
-        if data.x.shape[1:] not in _SHAPES or data.x.dtype != torch.uint8:
+        if tuple(data.x.shape[1:]) != public.shape or data.x.dtype != torch.uint8:
             raise DataError(
                 f"{where} holds {data.x.dtype} of shape {list(data.x.shape[1:])}; expected bytes, "
-                "28x28 or 3x32x32"
+                f"{'x'.join(map(str, public.shape or ()))}"
             )
         about += _without_clients(name, data)
-        data = dataclasses.replace(data, names=public.names or data.names, notes={"data": about})
+        data = dataclasses.replace(
+            data, names=public.names or data.names, notes={**data.notes, "data": about}
+        )
         data = checked(by_class(data) if public.by_class else data, variant, where)
     return dataclasses.replace(
         data, notes={"data": about, **data.notes, "variant": location.layout.variant}
     )
 
 
-_SHAPES = ((1, 28, 28), (3, 32, 32))
-
-
 def _without_clients(name: str, data: Dataset) -> str:
-    if data.groups is not None:
+    if name == "femnist" and data.groups is not None:
         return f", {len(np.unique(data.groups))} writers as LEAF has them"
     return " without writers (they are in the pack mnist.npz)" if name == "mnist" else ""
 
@@ -168,10 +178,25 @@ def _bytes(name: str, path: Path) -> Dataset:
     )
 
 
+def _pictures(name: str, path: Path) -> Dataset:
+    public = PUBLIC[name]
+    data = image_folders.read(path, public.halves)
+    if public.names and data.names != public.names:
+        raise DataError(
+            f"{path} has folders of the classes {', '.join(data.names)}; expected "
+            f"{', '.join(public.names)}: unpack the archive again"
+        )
+    return data
+
+
 _READERS: Mapping[str, Callable[[str, Path], Dataset]] = {
     "keras": lambda name, path: npz.read(path / f"{name}.npz"),
     "idx": _idx,
     "cifar": lambda name, path: binary.read_cifar(path),
     "parquet": lambda name, path: parquet_images.read(path),
     "leaf": _bytes,
+    "pictures": _pictures,
+    "svhn": lambda name, path: matlab.read_svhn(path),
+    "digit five": lambda name, path: matlab.read_digit_five(path),
+    "patches": lambda name, path: patches.read(path),
 }

@@ -14,7 +14,7 @@ from motley.core.files import is_file
 from motley.tasks.public_data.facts import PUBLIC, DiskLayout
 from motley.tasks.public_data.places import hubs, places
 
-__all__ = ["Found", "first", "looked_in", "search"]
+__all__ = ["Found", "first", "how_to_get", "looked_in", "search"]
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,17 @@ def first(name: str, folder: Path | None = None) -> Found:
     )
     raise DataError(
         f"{name} was not found: looked for {paths} in {', '.join(map(str, looked_in(folder)))}; "
-        f"get it with: {how_to_get(name)}, or name the folder that has it: --data DIR, or "
-        "MOTLEY_DATA"
+        f"{how_to_get(name)}, or name the folder that has it: --data DIR, or MOTLEY_DATA"
     )
 
 
 def how_to_get(name: str) -> str:
-    """Return the command that downloads a data set, with its size."""
-    return f"motley data get {name} ({PUBLIC[name].mb:.0f} MB)"
+    """Return in words how to get a data set: the command that downloads it, with its size, or what
+    users unpack themselves."""
+    public = PUBLIC[name]
+    if public.by_hand:
+        return f"get it yourself: {public.by_hand}"
+    return f"get it with: motley data get {name} ({public.mb:.0f} MB)"
 
 
 def looked_in(folder: Path | None = None) -> list[Path]:
