@@ -30,7 +30,6 @@ from motley.commands.shared_options import (
     Settings,
     check_data,
     formats_of,
-    modules_loading,
     raise_failures,
     say,
     seeds_of,
@@ -38,6 +37,7 @@ from motley.commands.shared_options import (
 )
 from motley.core.errors import ConfigError, StoreError, UserError
 from motley.core.extensions import COMES_WITH, extension, extensions, required_extension
+from motley.core.modules_loading import modules_loading
 from motley.core.own_code import in_one_line, own_code_in
 from motley.core.untrusted import printable, shortened
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motley.commands.shared_options import AllowImport, Data, check_data, modules_loading, tell
+from motley.commands.shared_options import AllowImport, Data, check_data, tell
+from motley.core.modules_loading import modules_loading
 from motley_advice.commands.table_flags import with_table_flags, written_table
 
 if TYPE_CHECKING:

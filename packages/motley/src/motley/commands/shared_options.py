@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +26,6 @@ __all__ = [
     "Settings",
     "check_data",
     "formats_of",
-    "modules_loading",
     "raise_failures",
     "say",
     "seeds_of",
@@ -86,21 +83,6 @@ def say(text: str) -> None:
 def tell(text: object, err: bool = False) -> None:
     """Print what holds names or texts of files and users."""
     typer.echo(printable(str(text)), err=err)
-
-
-@contextmanager
-def modules_loading() -> Iterator[None]:
-    """Import a command's modules inside the block without Python's search for cycles: their
-    objects stay until the end, and to look through them takes a sixth of a short command."""
-    if gc.get_freeze_count():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def formats_of(texts: Sequence[str] | None) -> list[str]:
