@@ -3,14 +3,15 @@ peak memory; what starting takes.
 
     python benchmarks/overhead.py [OUT.json]
 
-Three questions, each in a fresh process so that memory is its own:
+Four questions, each in a fresh process so that memory is its own:
 
 * milliseconds per round outside training and measuring (median), K = 100 and m = 10, K = 100,000
   and m = 100, per selector;
 * peak resident memory with K = 10,000 clients and the MLP, and how much of it came after the first
   rounds;
 * seconds of ``import motley``, whether torch came with it, of ``motley --help`` and of a run of one
-  round.
+  round;
+* processor seconds of commands that train little or nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import platform
 import re
 import resource
+import runpy
 import statistics
 import subprocess
 import sys
@@ -27,6 +29,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).parents[1]
 OUTSIDE = ("select", "plan", "aggregate", "write")
 CASES = [
     {"population": population, "cohort": cohort, "selector": selector}
@@ -141,6 +144,53 @@ local = { epochs = 1, batch_size = 20 }
 """
 
 
+SIX_RUNS = """
+task = { name = "image", data = "digits" }
+population = 20
+cohort = 5
+stop = { rounds = 10 }
+partition = { name = "dirichlet", alpha = 0.3 }
+local = { epochs = 2, batch_size = 20 }
+[grid]
+"selector.name" = ["uniform", "oort"]
+seed = [0, 1, 2]
+"""
+TABLE = ROOT / "examples" / "tables" / "make_patients.py"
+
+
+def commands() -> dict[str, float]:
+    """Median processor seconds of five, the processes that a command starts included: ``motley
+    inspect`` of a table of 2,175 rows; ``motley compare`` of six runs of ten rounds on digits, and
+    again when all are finished; ``motley report`` of 27 runs of the example ``demo.toml``."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "six.toml"
+        file.write_text(SIX_RUNS, encoding="utf-8")
+        rows = str(runpy.run_path(str(TABLE))["main"](Path(folder), 2175))
+        demo = str(ROOT / "examples" / "demo.toml")
+        seeds = ",".join(map(str, range(9)))
+        _start("-m", "motley", "compare", demo, "--seeds", seeds, "--out", f"{folder}/27")
+        spent: dict[str, list[float]] = {}
+        for number in range(5):
+            compare = ("compare", str(file), "--out", f"{folder}/{number}")
+            by_column = ("--label", "outcome", "--client", "hospital", "--drop", "id")
+            for name, arguments in {
+                "inspect_s": ("inspect", rows, *by_column, "--out", f"{folder}/inspected.html"),
+                "compare_s": compare,
+                "compare_again_s": compare,
+                "report_s": ("report", f"{folder}/27"),
+            }.items():
+                before = _processor_s()
+                _start("-m", "motley", *arguments)
+                spent.setdefault(name, []).append(_processor_s() - before)
+    return {name: statistics.median(seconds) for name, seconds in spent.items()}
+
+
+def _processor_s() -> float:
+    """Return the processor seconds of all processes that were started and have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def _start(*arguments: str) -> float:
     """Return the seconds that a fresh interpreter takes for these arguments."""
     began = time.perf_counter()
@@ -192,10 +242,12 @@ def main() -> None:
         )
         table.add_row(f"{case['population']:,}", str(case["cohort"]), case["selector"], *shown)
     found["memory"], found["import"] = _fresh("memory()"), importing()
+    found["commands"] = commands()
     console = Console()
     console.print(table)
     console.print("K = 10,000, MLP:", found["memory"])
     console.print("import motley:", found["import"])
+    console.print("processor seconds:", found["commands"])
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(found, indent=1))
     console.print(f"written to {out}")

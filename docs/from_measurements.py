@@ -470,8 +470,8 @@ def _percent(share: float) -> str:
 
 
 def overhead() -> str:
-    """List milliseconds a round outside training, peak memory and import time, from
-    ``benchmarks/measured/overhead.json``."""
+    """List milliseconds a round outside training, peak memory, import time and what commands
+    spend, from ``benchmarks/measured/overhead.json``."""
     found = measured("overhead")
     columns = {
         "clients": "{population:,}",
@@ -481,13 +481,18 @@ def overhead() -> str:
     }
     memory = found["memory"]
     start = found["import"]
+    spent = found["commands"]
     text = (
         f"A whole run with 10,000 clients and the MLP (MNIST) peaks at {memory['peak_mib']:.0f} "
         f"MiB, {memory['grown_after_round_20_mib']:.1f} MiB of them after round 20. "
         f"`import motley` takes {1000 * start['import_s']:.0f} ms, without torch, and `motley "
         f"--help` {start['help_s']:.2f} s; a run of one round on scikit-learn's digits takes "
         f"{start['one_round_s']:.1f} s from the command to its end, of which importing torch takes "
-        f"{start['torch_s']:.1f} ({start['machine']})."
+        f"{start['torch_s']:.1f} ({start['machine']}).\n\n"
+        f"Processor time of whole commands there: `motley inspect` of a table of 2,175 rows "
+        f"{spent['inspect_s']:.1f} s; `motley compare` of six runs of ten rounds "
+        f"{spent['compare_s']:.1f} s, and {spent['compare_again_s']:.1f} s when all are finished; "
+        f"`motley report` of 27 runs {spent['report_s']:.1f} s."
     )
     return f"{listed(found['rounds'], columns)}\n\n{text}"
 

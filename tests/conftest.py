@@ -11,9 +11,6 @@ from functools import cache
 import pytest
 from hypothesis import settings
 
-from motley.experiments import store
-from motley.experiments.store import source_commit
-
 settings.register_profile("motley", deadline=None, derandomize=True)
 settings.load_profile("motley")
 
@@ -41,21 +38,19 @@ def forget_names() -> Iterator[None]:
         names._classes.clear()
 
 
-@cache
-def _commit_of(folder: str) -> str | None:
-    """The commit of a folder; the original function, for a test replaces it where it is called."""
-    return source_commit()
-
-
 @pytest.fixture(scope="session", autouse=True)
 def no_waiting_for_disk_and_git(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Folders of tests need not survive a power cut; tests of power cuts look at the calls
     (tests/motley/resume/power_cut.py). Every run asks git twice, which takes as long as a tenth of
     a small run: ask once a folder. Private runs enter no ledger of the user's."""
+    from motley.experiments import store
+
+    source_commit = store.source_commit
+    commit_of = cache(lambda folder: source_commit())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MOTLEY_STATE", str(tmp_path_factory.mktemp("state")))
         patch.setattr(os, "fsync", lambda file: None)
-        patch.setattr(store, "source_commit", lambda: _commit_of(os.getcwd()))
+        patch.setattr(store, "source_commit", lambda: commit_of(os.getcwd()))
         yield
 
 

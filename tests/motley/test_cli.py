@@ -605,14 +605,14 @@ def test_a_failed_run_of_a_comparison_is_told_and_the_others_kept(
     from motley.core.errors import DataError
     from motley.experiments import sweep
 
-    real = sweep.run
+    real = sweep.run_in
 
     def broken(experiment: Any, **options: Any) -> Any:
         if experiment.seed == 0:
             raise DataError("the samples are gone")
         return real(experiment, **options)
 
-    monkeypatch.setattr(sweep, "run", broken)
+    monkeypatch.setattr(sweep, "run_in", broken)
     said = motley("compare", "q.toml", "--seeds", "0,1", "--out", "all", "--no-report")
     assert said.code == 2
     assert "failed: small seed 0: the samples are gone" in said.err

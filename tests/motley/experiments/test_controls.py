@@ -257,14 +257,14 @@ def test_fedbabu_can_be_run_without_its_tuning() -> None:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which runs are begun, by algorithm and weights."""
-    real = sweep.run
+    real = sweep.run_in
     begun: list[str] = []
 
     def noted(experiment: Experiment, **options: Any) -> Any:
         begun.append(f"{experiment.algorithm['name']} {experiment.weighting()}")
         return real(experiment, **options)
 
-    monkeypatch.setattr(sweep, "run", noted)
+    monkeypatch.setattr(sweep, "run_in", noted)
     return begun
 
 

@@ -18,7 +18,14 @@ import pytest
 from motley.core.errors import StoreError
 from motley.experiments import store
 from motley.experiments.config import Experiment
-from motley.experiments.store import RunFolder, default_folder, describe, ensure_space, slug
+from motley.experiments.store import (
+    RunFolder,
+    default_folder,
+    describe,
+    ensure_space,
+    slug,
+    source_commit,
+)
 from motley.experiments.sweep import compare
 
 PLAIN = Experiment(population=10, cohort=2, stop={"rounds": 3}, task="quadratic")
@@ -228,6 +235,28 @@ def test_no_commit_outside_a_checkout(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert describe(PLAIN, {}, {}, 0)["commit"] is None
+
+
+def test_the_commit_and_whether_something_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=n", "-c", "user.email=e@x")
+        return subprocess.run(
+            ["git", *who, *words], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    monkeypatch.chdir(tmp_path)
+    git("init")
+    (tmp_path / "file").write_text("one")
+    assert source_commit() is None  # nothing is committed
+    git("add", "file")
+    git("commit", "-m", "first")
+    head = git("rev-parse", "HEAD")
+    (tmp_path / "new").write_text("does not count")
+    assert source_commit() == head
+    (tmp_path / "file").write_text("two")
+    assert source_commit() == f"{head}+"
 
 
 def test_a_full_disk_leaves_the_record_before(

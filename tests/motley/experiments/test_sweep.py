@@ -223,7 +223,7 @@ def test_a_comparison_runs_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not first.failures
     assert {run.directory.parent.name for run in first.runs} == {"uniform", "power_of_choice"}
 
-    monkeypatch.setattr(sweep, "run", None)  # nothing is run again
+    monkeypatch.setattr(sweep, "run_in", None)  # nothing is run again
     again = sweep.compare(PLAIN, RULES, seeds=[0, 1], out=tmp_path)
     assert [run.meta for run in again.runs] == [run.meta for run in first.runs]
 
@@ -231,14 +231,14 @@ def test_a_comparison_runs_each_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_failed_run_does_not_stop_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real = sweep.run
+    real = sweep.run_in
 
     def broken(experiment: Experiment, **options: Any) -> Any:
         if experiment.seed == 0:
             raise DataError("the samples of 0 are gone")
         return real(experiment, **options)
 
-    monkeypatch.setattr(sweep, "run", broken)
+    monkeypatch.setattr(sweep, "run_in", broken)
     found = sweep.compare(PLAIN, seeds=[0, 1], out=tmp_path, progress=True)
     assert [run.seed for run in found.runs] == [1]
     assert [(failure.point.experiment.seed, str(failure.error)) for failure in found.failures] == [
@@ -251,14 +251,14 @@ def test_a_failed_run_does_not_stop_the_others(
 
 
 def test_a_reference_that_failed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = sweep.run
+    real = sweep.run_in
 
     def broken(experiment: Experiment, **options: Any) -> Any:
         if experiment.selector["name"] == "uniform":
             raise DataError("its samples are gone")
         return real(experiment, **options)
 
-    monkeypatch.setattr(sweep, "run", broken)
+    monkeypatch.setattr(sweep, "run_in", broken)
     with pytest.warns(UserWarning, match="no run of uniform, the reference, was finished: nothing"):
         sweep.compare(PLAIN, RULES, out=tmp_path, against="uniform")
 
@@ -330,14 +330,14 @@ def test_a_flag_that_is_no_flag_is_refused(name: str, tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = sweep.run
+    real = sweep.run_in
     asked = []
 
     def watched(experiment: Experiment, **options: Any) -> Any:
         asked.append(options["resume"])
         return real(experiment, **options)
 
-    monkeypatch.setattr(sweep, "run", watched)
+    monkeypatch.setattr(sweep, "run_in", watched)
     (run,) = sweep.compare(PLAIN, out=tmp_path).runs
     folder = RunFolder(run.directory)
     folder.write({**(folder.read() or {}), "finished": False})
@@ -351,7 +351,7 @@ def test_control_c_ends_the_comparison(tmp_path: Path, monkeypatch: pytest.Monke
     def stopped(experiment: Experiment, **options: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sweep, "run", stopped)
+    monkeypatch.setattr(sweep, "run_in", stopped)
     with pytest.raises(KeyboardInterrupt):
         sweep.compare(PLAIN, seeds=[0, 1], out=tmp_path)
 

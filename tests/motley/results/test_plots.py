@@ -1,5 +1,6 @@
 """Figures are deterministic, never clash in one page, and say what they show."""
 
+import io
 import re
 import sys
 from itertools import pairwise
@@ -14,11 +15,17 @@ from matplotlib.text import Text
 from motley.core.errors import ConfigError
 from motley.results import measures, plots
 from motley.results.figures import (
+    _NO_DATES,
     CLIENT_GROUPS,
     ONE_BY_ONE,
     client_groups,
     group_edges,
+    new_figure,
     spread_apart,
+    styled,
+)
+from motley.results.figures import (
+    draw as draw_figure,
 )
 from motley.results.load import Run, read_table
 from motley.results.schema import TABLES
@@ -293,3 +300,25 @@ def test_traffic_of_other_orders_of_magnitude_is_logarithmic():
     assert "logarithmic" in said[5]
     assert "logarithmic" not in said[3]
     assert "logarithmic" not in plots.curves({"a": of(8e6), "b": of(0.0)}, "bits").about
+
+
+@pytest.mark.parametrize("kind", ["svg", "pdf"])
+def test_a_figure_is_drawn_once_as_savefig_draws_it_twice(kind):
+    """Laid out, without a ground also where axes lie in axes, and at the resolution that it had."""
+
+    def made() -> Figure:
+        figure = new_figure(4.0, 3.0)
+        axes = figure.subplots()
+        axes.set(title="a title", xlabel="rounds", ylabel="accuracy")
+        axes.imshow(np.arange(12.0).reshape(3, 4))
+        axes.inset_axes((0.5, 0.5, 0.4, 0.4)).plot([0, 1], [2, 3])
+        return figure
+
+    saved = io.BytesIO()
+    with styled():
+        figure = made()
+        drawn = draw_figure(figure, kind)
+        metadata = _NO_DATES[kind]
+        made().savefig(saved, format=kind, transparent=True, metadata=metadata)
+    assert drawn == saved.getvalue()
+    assert figure.dpi == 100

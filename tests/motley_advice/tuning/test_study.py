@@ -396,7 +396,7 @@ def test_a_run_that_fails_stops_the_study_with_its_trial(
 ) -> None:
     from motley.experiments import sweep
 
-    plain = sweep.run
+    plain = sweep.run_in
     calls = []
 
     def failing(*given: Any, **more: Any) -> Any:
@@ -405,13 +405,13 @@ def test_a_run_that_fails_stops_the_study_with_its_trial(
             raise StoreError("cannot write x: No space left on device")
         return plain(*given, **more)
 
-    monkeypatch.setattr(sweep, "run", failing)
+    monkeypatch.setattr(sweep, "run_in", failing)
     with pytest.raises(
         UserError,
         match=r"fedavg, trial 2: lr = [\d.]+, seed 0: cannot write x.*the same command goes on",
     ):
         tuned(tmp_path)
-    monkeypatch.setattr(sweep, "run", plain)
+    monkeypatch.setattr(sweep, "run_in", plain)
     assert len(tuned(tmp_path).methods[0].trials) == 3
 
 

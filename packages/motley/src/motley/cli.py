@@ -37,6 +37,7 @@ from motley.commands.shared_options import (
 )
 from motley.core.errors import ConfigError, StoreError, UserError
 from motley.core.extensions import COMES_WITH, extension, extensions, required_extension
+from motley.core.modules_loading import modules_loading
 from motley.core.own_code import in_one_line, own_code_in
 from motley.core.untrusted import printable, shortened
 
@@ -329,7 +330,8 @@ def run(
     report: WithReport = True,
 ) -> None:
     """Run one experiment."""
-    from motley.experiments.run import run as run_experiment
+    with modules_loading():
+        from motley.experiments.run import run as run_experiment
 
     check_data(data)
     done = run_experiment(
@@ -389,8 +391,9 @@ def compare(
 ) -> None:
     """Run an experiment in several variants and compare them. What is finished already is not run
     again; what differs beside the method is named."""
-    from motley.experiments.sweep import check_target, parse_over
-    from motley.experiments.sweep import compare as compare_experiments
+    with modules_loading():
+        from motley.experiments.sweep import check_target, parse_over
+        from motley.experiments.sweep import compare as compare_experiments
 
     check_data(data)
     if target is not None:
@@ -522,8 +525,9 @@ def report(
 ) -> None:
     """Write the report of a run, or of a folder of runs: a page, or figures and tables for a
     paper."""
-    from motley.results.load import load_all
-    from motley.results.report import report as write_report
+    with modules_loading():
+        from motley.results.load import load_all
+        from motley.results.report import report as write_report
 
     formats = formats_of(format)
     if follow:

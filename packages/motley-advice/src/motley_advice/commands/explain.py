@@ -19,6 +19,7 @@ from motley.commands.shared_options import (
     seeds_of,
     tell,
 )
+from motley.core.modules_loading import modules_loading
 
 __all__ = ["explain"]
 
@@ -99,15 +100,16 @@ def explain(
     their difference among its causes. The same command goes on where it stopped."""
     from rich.console import Console
 
-    from motley.results.terminal import block_table
-    from motley_advice.explanation.explaining import explain as explain_difference
-    from motley_advice.explanation.explanation_plan import ExplanationPlan
-    from motley_advice.explanation.explanation_tables import (
-        difference_table,
-        notes,
-        share_table,
-        write_explanation,
-    )
+    with modules_loading():
+        from motley.results.terminal import block_table
+        from motley_advice.explanation.explaining import explain as explain_difference
+        from motley_advice.explanation.explanation_plan import ExplanationPlan
+        from motley_advice.explanation.explanation_tables import (
+            difference_table,
+            notes,
+            share_table,
+            write_explanation,
+        )
 
     check_data(data)
     if allow_import and "" not in sys.path:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from motley.commands.shared_options import AllowImport, Data, check_data, tell
+from motley.core.modules_loading import modules_loading
 from motley_advice.commands.table_flags import with_table_flags, written_table
 
 if TYPE_CHECKING:
@@ -85,9 +86,11 @@ def inspect(
     from rich.console import Console
 
     from motley.core.errors import UserError
-    from motley.results.page import check_name
-    from motley_advice.inspection.inspecting import inspect as inspect_federations
-    from motley_advice.inspection.own_tables import holds_tables
+
+    with modules_loading():
+        from motley.results.page import check_name
+        from motley_advice.inspection.inspecting import inspect as inspect_federations
+        from motley_advice.inspection.own_tables import holds_tables
 
     check_data(data)
     if out is not None:

@@ -20,6 +20,7 @@ from motley.commands.shared_options import (
     seeds_of,
     tell,
 )
+from motley.core.modules_loading import modules_loading
 
 if TYPE_CHECKING:
     from motley_advice.tuning.outcome import TuningResult
@@ -111,8 +112,9 @@ def tune(
 ) -> None:
     """Tune each method with the same budget, by validation, and test it. The same command goes on
     where it stopped."""
-    from motley_advice.tuning.spaces import parse_spaces
-    from motley_advice.tuning.study import tune as tune_experiment
+    with modules_loading():
+        from motley_advice.tuning.spaces import parse_spaces
+        from motley_advice.tuning.study import tune as tune_experiment
 
     check_data(data)
     if allow_import and "" not in sys.path:

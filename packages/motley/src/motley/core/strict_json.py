@@ -43,11 +43,12 @@ def restored(record: Mapping[str, Any]) -> dict[str, Any]:
     """
     if not isinstance(record, Mapping):
         raise ValueError(f"it is a {type(record).__name__} and no record")
-    # Words become numbers in place, deep inside; the caller's record stays as it was read.
-    out = copy.deepcopy(dict(record))
+    out = dict(record)
     words = out.pop(NOT_FINITE, {})
     if not isinstance(words, Mapping) or not all(isinstance(text, str) for text in words.values()):
         raise ValueError(f"{NOT_FINITE} is no table of texts")
+    if words:  # become numbers in place, deep inside; the caller's record stays as it was read
+        out = copy.deepcopy(out)
     for pointer, word in words.items():
         *way, last = pointer.split("/")[1:] or [""]
         inside: Any = out

@@ -23,6 +23,7 @@ from typing import Any
 from typing_extensions import override
 
 from motley.core.errors import ConfigError, EngineError, UserError
+from motley.core.modules_loading import modules_loading
 from motley.core.own_code import keep_own_code
 from motley.core.usable_cores import cores
 from motley.engines.cores import share_cores
@@ -290,8 +291,10 @@ def run_worker(descriptor: int, parent: int, total: int, threads: int) -> None:
     ):
         warnings.showwarning = lambda message, *_: reports.warn(str(message))
         while True:
-            # the record of a run names the command
-            work, arguments, sys.argv = unwrap(bytearray(connection.recv_bytes()))
+            message = bytearray(connection.recv_bytes())
+            with modules_loading():  # those of what is to be called
+                # the record of a run names the command
+                work, arguments, sys.argv = unwrap(message)
             reports.send("done", _attempt(work, arguments, reports))
 
 

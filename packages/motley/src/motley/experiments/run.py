@@ -67,6 +67,7 @@ __all__ = [
     "as_experiment",
     "run",
     "run_built",
+    "run_in",
     "run_record",
     "save_model",
     "say_standstill",
@@ -140,18 +141,18 @@ def run(
         )
     path = Path(out) if out is not None else _folder_of(experiment, resume)
     try:
-        return _run_in(
-            path,
+        run_in(
             experiment,
+            path,
             resume,
             elsewhere=out is not None,
             data=data,
             progress=progress,
             allow_other_numerics=allow_other_numerics,
             on_round=on_round,
-            on_end=on_end,
             group=group,
         )
+        return _ended(path, experiment, on_end, progress)
     except KeyboardInterrupt:
         if not in_notebook() or isinstance(progress, OneRun) or RunFolder(path).read() is None:
             raise
@@ -169,28 +170,29 @@ def _folder_of(experiment: Experiment, resume: bool) -> Path:
     return next((record.parent for record in sorted(below)), path)
 
 
-def _run_in(
-    path: Path,
+def run_in(
     experiment: Experiment,
+    path: Path,
     resume: bool,
     *,
-    elsewhere: bool,
-    data: Path | str | None,
-    progress: bool | OneRun | None,
-    allow_other_numerics: bool,
-    on_round: OnRound | None,
-    on_end: OnEnd | None,
-    group: RunGroup | None,
-) -> TrainedRun:
+    elsewhere: bool = True,
+    data: Path | str | None = None,
+    progress: bool | OneRun | None = None,
+    allow_other_numerics: bool = False,
+    on_round: OnRound | None = None,
+    group: RunGroup | None = None,
+) -> None:
     """Run an experiment in the folder ``path``, which the caller chose where ``elsewhere``; the
-    other parameters are those of :func:`run`."""
+    other parameters are those of :func:`run`. What a kill left behind of a finished one is
+    removed."""
     with _own_code_named(experiment), (folder := RunFolder(path)).lock():
         state = folder.state(experiment, resume)
         packs = Path(data) if data is not None else None
         before = check_variants(folder.read() or {}, experiment, packs)
         checkpoints = Checkpoints(path / "checkpoints", experiment.run_id())
         if state == "finished":
-            return _ended(path, experiment, on_end, progress, left=checkpoints)
+            _tidy(path, checkpoints, experiment)
+            return
         if state == "new" and resume and not elsewhere:
             refuse_other_horizon(path, experiment)
         if state != "new":  # "auto" was decided when the run began
@@ -241,7 +243,6 @@ def _run_in(
                 on_round=on_round,
             )
         _tidy(path, checkpoints, experiment)
-    return _ended(path, experiment, on_end, progress)
 
 
 def run_built(
@@ -290,17 +291,10 @@ def _tidy(path: Path, checkpoints: Checkpoints, experiment: Experiment) -> None:
 
 
 def _ended(
-    path: Path,
-    experiment: Experiment,
-    on_end: OnEnd | None,
-    progress: object,
-    left: Checkpoints | None = None,
+    path: Path, experiment: Experiment, on_end: OnEnd | None, progress: object
 ) -> TrainedRun:
     """Return the results of a finished run after showing the caller's function a copy of them;
-    ``progress``: None for a line that says what came of it where somebody looks; ``left``: the
-    checkpoints of one that ended before, which a kill may have left behind with other files."""
-    if left is not None:
-        _tidy(path, left, experiment)
+    ``progress``: None for a line that says what came of it where somebody looks."""
     if on_end is not None:
         on_end(load_run(path, experiment.own_task or experiment.part("task")))
     done = load_run(path, experiment.own_task or experiment.part("task"))

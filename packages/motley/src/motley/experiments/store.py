@@ -514,16 +514,15 @@ def source_commit() -> str | None:
     """Return the commit of the working directory, ``+`` where something is changed; None outside a
     checkout."""
     try:
-        head = subprocess.run(
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
-        ).stdout.strip()
-        dirty = subprocess.run(
-            ["git", "status", "--porcelain", "--untracked-files=no"],
+        status = subprocess.run(
+            ["git", "status", "--porcelain=v2", "--branch", "--untracked-files=no"],
             capture_output=True,
             text=True,
             timeout=5,
             check=True,
-        ).stdout.strip()
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    return head + ("+" if dirty else "")
+    head = re.search(r"^# branch\.oid ([0-9a-f]+)$", status, re.MULTILINE)
+    dirty = re.search("^[^#]", status, re.MULTILINE)
+    return None if head is None else head[1] + ("+" if dirty else "")

@@ -48,7 +48,7 @@ from motley.experiments.progress import (
     last_line,
     watched,
 )
-from motley.experiments.run import OnEnd, as_experiment, run, with_own
+from motley.experiments.run import OnEnd, as_experiment, run_in, with_own
 from motley.experiments.run_data import task_of
 from motley.experiments.shown import curve_figure, in_cell, run_rows, runs_in_words, to_frame
 from motley.experiments.store import RunFolder, default_folder
@@ -247,11 +247,12 @@ def _combinations(
     for combination in itertools.product(*grid.values()):
         changes = dict(zip(grid, combination, strict=True))
         variant = experiment.replace({**changes, "grid": []})
-        if variant.result_id() in out:
+        result_id = variant.result_id()
+        if result_id in out:
             raise ConfigError(
                 f"the same run occurs twice ({_words(changes)}); name each value once", "grid"
             )
-        out[variant.result_id()] = variant, changes
+        out[result_id] = variant, changes
     return out
 
 
@@ -895,13 +896,14 @@ def _one(
     *,
     groups: Mapping[Path, RunGroup],
     allow_other_numerics: bool = False,
-) -> TrainedRun:
+) -> None:
+    """Run an experiment in its folder unless it is finished there."""
     if RunFolder(folder).finished(experiment):
         check_variants(RunFolder(folder).read() or {}, experiment, data)
-        return load(folder)
-    return run(
+        return
+    run_in(
         experiment,
-        out=folder,
+        path=folder,
         resume=True,
         data=data,
         progress=progress,

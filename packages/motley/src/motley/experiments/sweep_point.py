@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from motley.experiments.config import Experiment
@@ -31,4 +32,10 @@ class Point:
 
     def folder(self, base: Path) -> Path:
         """Return the folder of the run, below ``base``."""
-        return base / slug(self.name or self.label) / self.experiment.run_id()
+        return base / slug(self.name or self.label) / self._run_id
+
+    @cached_property
+    def _run_id(self) -> str:
+        """The experiment's, which reads the files that it names: they are those of the whole
+        comparison."""
+        return self.experiment.run_id()

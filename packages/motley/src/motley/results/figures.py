@@ -286,8 +286,17 @@ def draw(figure: Figure, kind: str) -> bytes:
     ----------
     kind: ``svg`` or ``pdf``.
     """
+    from matplotlib.axes import Axes
+    from matplotlib.backend_bases import get_registered_canvas_class
+
     sink = io.BytesIO()
-    figure.savefig(sink, format=kind, transparent=True, metadata=_NO_DATES[kind])
+    dpi = figure.dpi
+    for patch in (figure.patch, *(axes.patch for axes in figure.findobj(Axes))):
+        patch.set(facecolor="none", edgecolor="none")
+    canvas = get_registered_canvas_class(kind)(figure)
+    # savefig would draw everything once more beforehand, only to lay it out
+    getattr(canvas, f"print_{kind}")(sink, metadata=_NO_DATES[kind])
+    figure.dpi = dpi  # which printing sets to the points of the page
     return sink.getvalue()
 
 

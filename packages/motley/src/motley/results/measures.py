@@ -214,8 +214,9 @@ def ruined(run: Run, metric: str | None = None) -> bool:
     if run.deployed:
         return False
     last = []
+    scope = written_scope(run)
     for name in (metric or metric_of(run)[0], "loss"):
-        rows, column = rows_of(run, name, written_scope(run))
+        rows, column = rows_of(run, name, scope)
         values = np.asarray(rows[column].to_numpy(), float)
         at = np.asarray(rows["round"].to_numpy())
         last.append(values[at == at.max()] if len(at) else np.zeros(1))

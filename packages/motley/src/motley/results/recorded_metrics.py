@@ -128,6 +128,5 @@ def written_scope(run: Run) -> str:
     """Return the scope that the headline was written under: without a common test set it is the
     mean over clients."""
     wanted = headline_scope(run)
-    return (
-        "mean" if wanted == "global" and not rows_of(run, "loss", "global")[0].num_rows else wanted
-    )
+    scopes = run.newest("evaluations")["scope"]
+    return "mean" if wanted == "global" and pc.index(scopes, "global").as_py() < 0 else wanted

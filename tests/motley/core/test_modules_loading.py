@@ -1,0 +1,35 @@
+"""The garbage collector is off while modules are imported, and passes over them later."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+
+from motley.core.modules_loading import modules_loading
+
+
+@pytest.fixture
+def frozen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each call of ``gc.freeze``, whether the collector was on."""
+    calls: list[bool] = []
+    monkeypatch.setattr(gc, "freeze", lambda: calls.append(gc.isenabled()))
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: len(calls))
+    return calls
+
+
+def test_the_collector_is_off_inside_and_on_afterwards(frozen: list[bool]) -> None:
+    with modules_loading():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    assert frozen == [False]
+
+
+def test_objects_are_passed_over_once(frozen: list[bool]) -> None:
+    """What is garbage by then would else stay for ever."""
+    for _ in range(2):
+        with modules_loading():
+            pass
+    assert frozen == [False]
+    with modules_loading():
+        assert gc.isenabled()
