@@ -439,6 +439,7 @@ def test_yogi_lets_v_fall_slowly() -> None:
     assert ServerYogi().second(v, square).item() == pytest.approx(0.9999)
 
 
+@pytest.mark.filterwarnings("ignore:the targets have a root mean square of 1e")
 def test_server_momentum_grows_to_its_limit() -> None:
     """A constant total gives steps of 1, 1.9, 2.71, ...: total / (1 - beta) in the end; beta = 0 is
     FedAvg."""
