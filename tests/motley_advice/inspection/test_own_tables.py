@@ -301,3 +301,10 @@ def test_many_whole_numbers_are_no_classes(tmp_path: Path, prices: Any, name: st
         (tmp_path / "towns" / f"{town}.csv").write_text("\n".join(["rooms,price", *mine]))
     (folder,) = motley.inspect(tmp_path / "towns", label="price").federations
     assert (folder.classes is None) == (name == "tabular_regression")
+
+
+def test_a_list_of_patches_is_no_table_of_samples(tmp_path: Path) -> None:
+    (tmp_path / "patches").mkdir()
+    (tmp_path / "metadata.csv").write_text("patient,tumor,center\n1,0,2\n")
+    with pytest.raises(ConfigError, match=r'"by_writer", where the folder says whose they are'):
+        motley.inspect(tmp_path)

@@ -18,6 +18,7 @@ from motley.experiments.store import slug
 from motley.tasks.client_folders import client_files, is_client_file, stem
 from motley.tasks.client_parts import is_table, table_options
 from motley.tasks.federate import Split
+from motley.tasks.formats import patches
 from motley.tasks.origin import Origin
 from motley.tasks.own_federation import from_files, natural_federation
 from motley.tasks.raw_table import TableReading, joined, raw_table
@@ -61,6 +62,8 @@ def holds_tables(path: Path) -> bool:
     """Return whether a path is a table, or a folder that holds files of clients and no runs."""
     if not path.is_dir():
         return is_table_file(path)
+    if patches.recognises(path):  # its table is a list of pictures
+        return False
     files = (file for pattern in ("*", "*/*") for file in path.glob(pattern))
     any_client_file = any(is_client_file(file) or file.name == "x.npy" for file in files)
     return any_client_file and next(path.rglob("run.json"), None) is None

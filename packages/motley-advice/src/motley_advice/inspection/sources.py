@@ -161,7 +161,7 @@ def _refuse_samples(folder: Path) -> None:
         raise ConfigError(
             f"{folder} holds samples and no runs; an experiment says whose they are: write a file "
             f'with [task] name = "image", data = "{folder}" and [partition] name = "dirichlet" (or '
-            '"by_writer", where its first sub-folders are clients), and inspect that'
+            '"by_writer", where the folder says whose they are), and inspect that'
         )
 
 
