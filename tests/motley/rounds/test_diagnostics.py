@@ -90,13 +90,16 @@ def _digits(**keys: Any) -> Experiment:
 
 
 def _from_zero(
-    experiment: Experiment, rule: SelectionRule[Any] | None = None, **changes: Any
+    experiment: Experiment,
+    rule: SelectionRule[Any] | None = None,
+    first: float = 0.0,
+    **changes: Any,
 ) -> tuple[RoundLoop, Rows]:
-    """The simulation with the model 0 at first, and some of its plan exchanged."""
+    """The simulation with the model 0, or ``first``, at first, and some of its plan exchanged."""
     made = build(experiment)
     rows = Rows()
     model = made.state.server.model
-    zero = ModelState(torch.zeros_like(model.x), model.buffers, model.counters)
+    zero = ModelState(torch.full_like(model.x, first), model.buffers, model.counters)
     plan = dataclasses.replace(made.config, **changes)
     return simulation_of(
         plan, made.engine, made.state.selector if rule is None else Selector(rule), zero, rows
@@ -113,6 +116,14 @@ def _ended(experiment: Experiment) -> tuple[RoundLoop, Rows]:
 
 
 # ------------------------------------------------------------------------------------- by hand
+
+
+def test_how_far_the_model_moved_from_where_it_began() -> None:
+    """From 4, two steps of 1/2 leave a quarter of the way where a = 1, none where a = 2: the
+    clients end at 1, 1 and 2.5, their mean is 1.5, and 2.5^2 = 6.25."""
+    simulation, rows = _from_zero(_parabolas(cohort=3), Named((0, 1, 2)), first=4.0)
+    simulation.step()
+    assert rows.notes[0]["moved_squared"] == pytest.approx(6.25, rel=1e-14)
 
 
 def test_a_round_by_hand() -> None:
