@@ -41,8 +41,9 @@ def faster_library() -> Library:
     """Return the library that multiplies float32 matrices faster on this processor, by a rule: what
     is measured would differ from run to run, and the last bits of results with it."""
     machine = arithmetic()
-    mkl_is_slow = _WIDE_UNITS.match(machine["processor"]) and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
-    return "openblas" if mkl_is_slow and _WIDE_KERNELS.match(machine["blas"]) else "torch"
+    mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    wide = _WIDE_UNITS.match(machine["processor"]) and _WIDE_KERNELS.match(machine["blas"])
+    return "openblas" if mkl and wide else "torch"
 
 
 class MatrixProducts(ABC):

@@ -495,8 +495,9 @@ def nodes_record(engine: Engine, before: Mapping[str, Any]) -> dict[str, Any]:
 def _as_begun(experiment: Experiment, name: str, before: Mapping[str, Any]) -> Experiment:
     """Return the experiment with the engine of this name with which the run began, and its library
     of matrix products, which was PyTorch where the record says none."""
+    kind: type[Engine] = ENGINES.get(name, "engine.name")
     begun = {"engine.name": name}
-    if experiment.engine.products is None and "products" in ENGINES.get(name).options:  # type: ignore[attr-defined]
+    if experiment.engine.products is None and "products" in kind.options:
         begun["engine.products"] = before["numerics"].get("library", "torch")
     return experiment.replace(begun)
 
