@@ -308,3 +308,12 @@ def test_a_list_of_patches_is_no_table_of_samples(tmp_path: Path) -> None:
     (tmp_path / "metadata.csv").write_text("patient,tumor,center\n1,0,2\n")
     with pytest.raises(ConfigError, match=r'"by_writer", where the folder says whose they are'):
         motley.inspect(tmp_path)
+
+
+def test_whether_labels_are_numbers_is_decided_over_all_files(tmp_path: Path) -> None:
+    """The first client's labels alone would be classes, the second's are numbers with decimals."""
+    for name, part in (("a", 0.0), ("b", 0.5)):
+        rows = "".join(f"{(7 * k) % 11},{k % 3 + part}\n" for k in range(40))
+        (tmp_path / f"{name}.csv").write_text("v,label\n" + rows)
+    (inspected,) = motley.inspect(tmp_path, label="label").federations
+    assert "classes" not in dict(inspected.facts)

@@ -206,7 +206,12 @@ def _of_folder(path: Path, label: str, client: str | None, options: TableOptions
     if is_table_file(first):
         first_rows = read_arrow(first, options.form)
         _check(path, list(first_rows.column_names), {"label": label})
-        numbers = _numbers_to_predict(first_rows.column(label), label, options, str(path))
+        columns = (read_arrow(file, options.form) for _, file in files if is_table_file(file))
+        numbers = any(
+            _numbers_to_predict(rows.column(label), label, options, str(path))
+            for rows in columns
+            if label in rows.column_names
+        )
     else:
         y = np.asarray(read_columns(first)[1])
         numbers = are_numbers(y, np.zeros(len(y), bool), str(path))
