@@ -42,6 +42,20 @@ def test_a_mean_becomes_one_value_per_sample() -> None:
     assert own_task(CLASSES, model, loss=each).loss is each
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_a_loss_that_computes_in_float32_is_compared_in_float32(reduction: str) -> None:
+    """Targets made float32, as one output for two classes needs it: of float64 outputs, torch gives
+    a value that is rounded to float32."""
+
+    def bce(outputs: Tensor, targets: Tensor) -> Tensor:
+        logits = outputs.squeeze(-1)
+        return f.binary_cross_entropy_with_logits(logits, targets.float(), reduction=reduction)
+
+    two_classes = from_arrays(X, np.arange(12) % 2, CLIENT)
+    loss = own_task(two_classes, lambda: nn.Linear(2, 1), loss=bce).loss
+    assert isinstance(loss, SampleBySample) if reduction == "mean" else loss is bce
+
+
 @pytest.mark.parametrize("kind", ["positions", "multilabel", "numbers"])
 def test_losses_of_every_kind_of_target(kind: str) -> None:
     y = {

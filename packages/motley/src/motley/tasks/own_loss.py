@@ -224,13 +224,13 @@ def checked_loss(
 
 
 def _exactly(function: LossFunction, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return outputs and targets in float64, where the function takes them so."""
+    """Return outputs and targets in float64, where the function takes them and computes so."""
     exact = outputs.double(), targets.double() if targets.is_floating_point() else targets
     try:
-        _tried(function, *exact)
+        value, _ = _tried(function, *exact)
     except ModelError:  # float32 weights of classes, for example
         return outputs, targets
-    return exact
+    return exact if value.dtype == torch.float64 else (outputs, targets)
 
 
 def _looks_at_batch(function: LossFunction, outputs: Tensor, targets: Tensor) -> str | None:
