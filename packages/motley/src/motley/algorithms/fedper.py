@@ -48,6 +48,11 @@ class PersonalHead(PersonalLayers):
 
     layers: int = 1
 
+    @property
+    @override
+    def head_layers(self) -> int:
+        return self.layers
+
     @override
     def own_entries(self, layout: Layout) -> list[str]:
         return head_of(layout, self.layers)

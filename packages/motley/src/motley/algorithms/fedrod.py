@@ -103,6 +103,11 @@ class HeadBeside(PersonalRule):
 
     layout: Layout = Layout(())  # noqa: RUF009 - a frozen value
 
+    @property
+    @override
+    def head_layers(self) -> int:
+        return 1
+
     @override
     def bound(self, layout: Layout) -> LocalRule:
         if not head_of(layout, 1):

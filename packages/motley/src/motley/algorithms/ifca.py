@@ -137,6 +137,11 @@ class BestOfModels(_Clustered, PersonalRule):
 
     @property
     @override
+    def head_layers(self) -> int:
+        return 1 if self.shared_base else 0
+
+    @property
+    @override
     def choice(self) -> Choice | None:
         return Choice(self.k) if self.k > 1 else None
 

@@ -57,6 +57,11 @@ class PersonalBase(PersonalLayers):
     unlike: ClassVar[bool] = True
     keep: int = 1
 
+    @property
+    @override
+    def head_layers(self) -> int:
+        return self.keep
+
     @override
     def own_entries(self, layout: Layout) -> list[str]:
         head = head_of(layout, self.keep)

@@ -309,6 +309,12 @@ class LocalRule(_MethodPart):
         return None
 
     @property
+    def head_layers(self) -> int:
+        """How many of the model's last linear layers the rule tells from the rest, or reads
+        features before."""
+        return 0 if self.prototypes is None else 1
+
+    @property
     def prototypes(self) -> Prototypes | None:
         """How mean features of classes are exchanged; None: they are not."""
         return None

@@ -101,6 +101,11 @@ class SlicedTraining(LocalRule):
 
     @property
     @override
+    def head_layers(self) -> int:
+        return 1 if self.mask else 0
+
+    @property
+    @override
     def slicing(self) -> Slicing:
         return Slicing(divides=True, static_norm=True)
 

@@ -40,6 +40,7 @@ from motley.experiments.checks import (
     with_metrics,
 )
 from motley.experiments.config import Experiment
+from motley.experiments.last_layers import check_last_layers
 from motley.experiments.private_runs import private_training
 from motley.experiments.run_data import server_context_of, task_of, with_drift
 from motley.experiments.unlike_models import check_unlike, refuses_engine, with_holders
@@ -247,6 +248,7 @@ def _planned(
     check_selector(experiment, selector, weights, task, uploads=algorithm.local.uploads)
     check_capacity(experiment, setting, selector)
     check_unlike(experiment, setting, selector)
+    check_last_layers(experiment, setting, algorithm.local, selector)
     setting = _admitted(experiment, setting, hide_rows) if prove else setting
     plan = RunConfig(
         setting=setting,

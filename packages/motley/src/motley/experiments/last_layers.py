@@ -1,0 +1,169 @@
+"""Whether the last linear layer of a model, by the order in which its layers were made, is the one
+that gives its outputs.
+
+Methods that tell a head from a base, compare features or read the last layer of an update find it
+by that order (:func:`~motley.algorithms.personal.head_of`). A ``forward`` may call layers in
+another order, compute outputs from weights that are no linear layer, or share a layer's weights
+with another; such a method would then train, keep or send another part of the model than it says.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from motley.algorithms.parts import LocalRule
+from motley.algorithms.personal import PersonalLayers, head_of
+from motley.core.errors import ConfigError
+from motley.engines.engine import Setting
+from motley.experiments.config import Experiment
+from motley.selectors.selector import Selector
+from motley.tasks.flat import construct
+from motley.tasks.task import Task, model_input
+
+__all__ = ["check_last_layers"]
+
+_OF_LAST_LAYER = frozenset({"last_layer", "output_bias"})
+"""Signals that are read from the last linear layer."""
+
+_MEND = (
+    "let the layer that gives the outputs be an nn.Linear with weights of its own (no "
+    "parametrization), made last in the module's __init__"
+)
+
+
+def check_last_layers(
+    experiment: Experiment, setting: Setting, rule: LocalRule, selector: Selector[Any]
+) -> None:
+    """Refuse a model whose last linear layer is not the one that gives its outputs, where the
+    method, the loss or the selector reads that layer; warn where a method has no layer to keep.
+
+    Parameters
+    ----------
+    rule: the algorithm's, before it was bound to the model.
+
+    Raises
+    ------
+    ConfigError: on the key of the part that reads the layer.
+    """
+    name = experiment.algorithm["name"]
+    layers = rule.head_layers
+    readers = {"algorithm": (name, layers)}
+    needs = selector.rule.needs()
+    if _OF_LAST_LAYER & (needs.reported | needs.enrolled | needs.probed.keys()):
+        readers["selector"] = (experiment.selector["name"], 1)
+    if setting.task.heads:
+        readers["task.heads"] = ("heads", 1)
+    if setting.algorithm.loss.whole_model and not layers:
+        readers["algorithm"] = (name, 1)
+    for task in setting.task.alike():
+        for key, (reader, count) in readers.items():
+            if count:
+                _check(task, reader=reader, key=key, layers=count)
+        if isinstance(rule, PersonalLayers):
+            _warn_of_nothing_kept(task, rule, name)
+
+
+def _warn_of_nothing_kept(task: Task, rule: PersonalLayers, name: str) -> None:
+    """Warn where the clients keep no layer of this model."""
+    if not rule.kept(task.layout):
+        warnings.warn(
+            f"{name!r} leaves layers with the clients, and this model has none of them (BatchNorm, "
+            "or a head of no layer): it is trained by plain averaging",
+            stacklevel=3,
+        )
+    elif rule.own_norms and not any(entry.batch_norm for entry in task.layout.buffers):
+        warnings.warn(
+            "own_norms leaves BatchNorm with the clients, and this model has none", stacklevel=3
+        )
+
+
+class _Reached(NamedTuple):
+    """Trainable parameters on which outputs depend where the input of a layer is held fixed, and
+    whether that layer was called."""
+
+    names: frozenset[str]
+    called: bool
+
+
+def _check(task: Task, *, reader: str, key: str, layers: int) -> None:
+    """Refuse a model in which other weights than the head's act on the outputs after, or beside,
+    the head's input; of weights of one dimension alone, as a scale, tell where a method reads the
+    head."""
+    layout = task.layout
+    linear = list(dict.fromkeys(entry.layer for entry in layout if entry.linear))[-layers:]
+    if not linear:
+        if key == "algorithm":  # a signal is of the whole model then
+            raise ConfigError(
+                f"{reader!r} tells the last linear layer from the rest, and this model has no "
+                f"linear layer (nn.Linear); {_MEND}",
+                key,
+            )
+        return
+    head = set(head_of(layout, layers))
+    reached = _reached(task, linear[0])
+    if reached is None:
+        return
+    last = linear[-1]
+    if not reached.called:
+        raise ConfigError(
+            f"{reader!r} reads the last linear layer, by the order in which layers are made "
+            f"{last!r}, and the forward does not call it as a layer; {_MEND}, and call it",
+            key,
+        )
+    beyond = [e for e in layout if e.name in reached.names and e.name not in head]
+    matrix = next((entry.name for entry in reversed(beyond) if len(entry.shape) > 1), None)
+    unused = not any(e.name in reached.names for e in layout if e.layer == last and e.linear)
+    if matrix is not None or unused:
+        what = f"{matrix!r} acts on the outputs after or beside it" if matrix else "gives no output"
+        raise ConfigError(
+            f"{reader!r} reads the last linear layer, by the order in which layers are made "
+            f"{last!r}, and {what}; {_MEND}",
+            key,
+        )
+    if beyond and key == "algorithm":
+        warnings.warn(
+            f"{beyond[0].name!r} acts on the outputs after the last linear layer {last!r}, and is "
+            f"no part of what {reader!r} takes for the head",
+            stacklevel=3,
+        )
+
+
+def _reached(task: Task, layer: str) -> _Reached | None:
+    """Return the parameters on which the outputs for a sample depend where the layer's input is
+    held fixed; None where a scripted module hides its layers."""
+    module = construct(task.model, 0).eval()
+    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+        return None
+    called: list[bool] = []
+
+    def hold(
+        part: nn.Module, arguments: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        called.append(True)
+        fixed = tuple(map(_detached, arguments))
+        return fixed, {name: _detached(value) for name, value in named.items()}
+
+    part = functools.reduce(getattr, layer.split(".") if layer else [], module)
+    part.register_forward_pre_hook(hold, with_kwargs=True)
+    row = task.federation.x[:1].clone()
+    if not len(row):  # a server's, whose clients have the samples
+        row = row.new_zeros(1, *row.shape[1:])
+    sample = row if task.transform is None else task.transform(row, None)
+    with torch.enable_grad():
+        outputs: Tensor = module(model_input(sample, torch.get_default_dtype(), "cpu"))
+    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    gradients = torch.autograd.grad(outputs.sum(), [p for _, p in named], allow_unused=True)
+    names = [
+        name for (name, _), gradient in zip(named, gradients, strict=True) if gradient is not None
+    ]
+    return _Reached(frozenset(names), bool(called))
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, Tensor) else value
