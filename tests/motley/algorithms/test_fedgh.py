@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from motley.algorithms.aggregators.gather import Gather
-from motley.algorithms.fedgh import FedGH
+from motley.algorithms.fedgh import FeatureExchange, FedGH
 from motley.algorithms.parts import Part, Upload, aggregate
 from motley.core.errors import ConfigError
+from motley.core.layout import Entry, Layout
 from tests.motley.algorithms.server_contexts import context, state
 
 
@@ -66,3 +67,13 @@ def test_batches_are_steps_of_their_own():
 def test_options_out_of_range(options, message):
     with pytest.raises(ConfigError, match=message):
         FedGH(**options)
+
+
+def test_a_head_of_other_parameters_is_refused():
+    """The older weight_norm of torch: a bias, lengths and directions."""
+    base = Entry("0.weight", "0", (4, 2), 0, linear=True)
+    shapes = {"bias": (3,), "weight_g": (3, 1), "weight_v": (3, 4)}
+    head = [Entry(f"1.{name}", "1", shape, 8, linear=True) for name, shape in shapes.items()]
+    message = r"parameters of shape \(3,\), \(3, 1\), \(3, 4\); let it be a plain nn.Linear"
+    with pytest.raises(ConfigError, match=message):
+        FeatureExchange().bound(Layout((base, *head)))

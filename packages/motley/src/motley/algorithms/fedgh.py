@@ -54,6 +54,7 @@ from motley.algorithms.parts import (
     Algorithm,
     ClientState,
     JobContext,
+    LocalRule,
     Method,
     Parts,
     Prototypes,
@@ -62,6 +63,7 @@ from motley.algorithms.parts import (
     ServerState,
     Tensors,
 )
+from motley.algorithms.personal import head_of
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
@@ -89,6 +91,18 @@ class FeatureExchange(PersonalBase):
     @override
     def prototypes(self) -> Prototypes:
         return Prototypes(counted=False)
+
+    @override
+    def bound(self, layout: Layout) -> LocalRule:
+        shapes = [entry.shape for entry in layout if entry.name in head_of(layout, 1)]
+        if shapes and [len(shape) for shape in shapes] not in ([2], [2, 1]):
+            raise ConfigError(
+                "the server trains a head of a weight [C, d] and a bias [C], and the last linear "
+                f"layer of this model has parameters of shape {', '.join(map(str, shapes))}; let "
+                "it be a plain nn.Linear (no weight_norm)",
+                "algorithm",
+            )
+        return super().bound(layout)
 
     @override
     def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState]:
