@@ -3,15 +3,20 @@ by hand."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
+import motley
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds.loop import RoundLoop
+from motley.tasks import from_clients, own_task
 from motley.timing.timeline import transfer_s
+from motley.world.interfaces import Device, Network
 
 from .test_loop import Rows
 
@@ -89,3 +94,54 @@ def test_a_buffered_server_counts_from_the_moment_of_each_dispatch() -> None:
     assert (np.diff(seconds) >= 0).all()
     assert seconds[-1] > 0
     assert (seconds <= np.array([row["time_s"] for row in tables["rounds"]]) + 1e-9).all()
+
+
+@dataclass(frozen=True)
+class Steps(Device):
+    """A local step of clients 0, 1 and 2."""
+
+    def step_s(self, key: Any, ids: Any, round: int, examples: Any, steps: Any) -> Any:
+        return np.array([0.5, 1.0, 2.0])[ids]
+
+
+@dataclass(frozen=True)
+class Links(Network):
+    """Megabits a second upwards, and ten times as many downwards."""
+
+    def uplink_mbps(self, key: Any, ids: Any, round: int) -> Any:
+        return np.array([0.001, 0.002, 0.004])[ids]
+
+    def downlink_mbps(self, key: Any, ids: Any, round: int) -> Any:
+        return 10 * self.uplink_mbps(key, ids, round)
+
+
+def test_a_replacement_counts_from_the_upload_that_made_room_for_it() -> None:
+    """Two steps each and 43 weights, 1376 bits: 1 + 1.376 = 2.376, 2 + .688 = 2.688 and 4 + .344 =
+    4.344 s. By the clock clients 1 and 0 come first: 2.688. Client 1 went out again when it had
+    come, at 2.688: with client 2 of before, 5.376. Client 2 went out again at 4.344: 8.688."""
+    data = [(np.ones((8, 4), np.float32), np.arange(8) % 3)] * 3
+
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+
+    rows = Rows()
+    keys = {
+        "cohort": 3,
+        "stop": {"rounds": 4},
+        "local": {"steps": 2, "batch_size": 4},
+        "device": Steps(),
+        "network": Links(),
+        "synchrony": {"name": "buffered", "buffer": 2},
+    }
+    loop = motley.build(keys, task=own_task(from_clients(data, test=data), model))
+    loop.write_to(rows)
+    while not loop.done:
+        loop.step()
+    assert [list(row["client"]) for row in rows.tables["clients"]] == [
+        [0, 1],
+        [1, 2],
+        [0, 2],
+        [0, 1],
+    ]
+    seconds = [row["paper_s"] for row in rows.tables["rounds"]]
+    assert seconds == pytest.approx([2.688, 5.376, 8.688, 8.688], rel=1e-12)

@@ -138,6 +138,15 @@ class SimulatedClients:
         return self.clock.now_s
 
     @property
+    def paper_now_s(self) -> float:
+        """The papers' seconds until now: of the last server step, or of an upload that has come
+        since, after which a buffered server sends the next client out."""
+        lines = self.in_flight.timelines
+        here = (lines.arrives_s <= self.now_s) & ~lines.dropped
+        seconds: Floats = self.in_flight.columns["paper_arrives_s"][here]
+        return float(seconds.max(initial=self.paper_s))
+
+    @property
     def flying(self) -> InFlight:
         """Everybody under way, arrived or not, dropped ones included: their moments are known
         beforehand."""
@@ -373,7 +382,7 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         own = {
             "theta": allocation.theta,
             "budget": allocation.budget,
-            "paper_arrives_s": clients.paper_s + counted_s,
+            "paper_arrives_s": clients.paper_now_s + counted_s,
             "bits_down": bits_down,
             "bits_up": bits_up,
             "paper_bits": paper_bits,
