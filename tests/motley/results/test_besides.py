@@ -472,6 +472,30 @@ def _besides(**changes: Any) -> list[str]:
     return [aspect.name for pair in pairs_of(methods, "fedavg") for aspect in pair.aspects]
 
 
+def test_how_often_methods_were_evaluated_is_told() -> None:
+    """The best of four evaluations is more than the best of one."""
+    mine = made((0.5, 0.5), algorithm={"name": "scaffold"}, evaluate={"every": 4})
+    besides = Besides({"a": [made((0.5, 0.5), evaluate={"every": 1})], "b": [mine]})
+    told = [("a", [("every round", False)]), ("b", [("every 4 rounds", True)])]
+    assert besides.rows() == told
+    by_two = {"every": 1, "batch_size": 2}
+    mine = made((0.5, 0.5), algorithm={"name": "scaffold"}, evaluate=by_two)
+    besides = Besides({**besides.groups, "b": [mine]})
+    assert besides.rows()[1][1] == [("every round, 2 samples at a time", True)]
+
+
+def test_pinned_seeds_are_another_world() -> None:
+    mine = made((0.5, 0.5), algorithm={"name": "scaffold"}, pin={"partition": 7})
+    besides = Besides({"a": [made((0.5, 0.5), pin={})], "b": [mine]})
+    assert besides.rows()[1][1] == [("partition 7", True)]
+    assert besides.sentences() == [
+        "b and a were run with different pin: their difference is not one of methods"
+    ]
+    both = {"pin": {"partition": 7}}
+    besides = Besides({"a": [made((0.5, 0.5), **both)], "b": [mine]})
+    assert besides.table() is None
+
+
 def test_what_makes_the_method_is_no_confound() -> None:
     assert _besides(selector={"name": "oort"}) == []
     # a selector beside an algorithm that is another

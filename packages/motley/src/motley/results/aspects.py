@@ -352,7 +352,8 @@ class ComparedMethod:
             "fine-tuning": tuning,
             "personal": personal and own and not tuned,
         }
-        left = {*IGNORED, *_TOP, "algorithm", "personal"}
+        # pinned seeds make other data and devices; a run that pins nothing may have no key
+        left = {*IGNORED, *_TOP, "algorithm", "personal"} - ({"pin"} if keys.get("pin") else set())
         return cls(label, keys, {key: value for key, value in keys.items() if key not in left})
 
     def worlds_differ(self, rival: ComparedMethod) -> tuple[str, ...]:

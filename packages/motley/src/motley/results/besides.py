@@ -295,7 +295,8 @@ class Besides:
             columns.append(_algorithm_column(keys))
         columns += [_aspect_column(aspect, keys) for aspect in self.aspects]
         spent = (_measure_column(measure, self.time) for measure in MEASURES)
-        columns += [column for column in (_TUNED, *spent, _TOOK_PART) if self._tells(column)]
+        told = (_TUNED, _EVALUATED, *spent, _TOOK_PART)
+        columns += [column for column in told if self._tells(column)]
         return columns
 
     def _tells(self, column: _Column) -> bool:
@@ -802,6 +803,22 @@ def _as_chosen(config: Mapping[str, Any], key: str, value: Any) -> bool:
     return bool(held == value)
 
 
+def _evaluated(view: _View) -> str:
+    """Return how often a method was evaluated, on which its best and its last figures and the time
+    to a target depend; of each run that has another interval."""
+    return "; ".join(dict.fromkeys(_evaluated_run(run.config) for run in view.runs))
+
+
+def _evaluated_run(config: Mapping[str, Any]) -> str:
+    every = value_at(config, "evaluate.every")
+    size = value_at(config, "evaluate.batch_size")
+    at_a_time = "" if size is None else f", {size} samples at a time"
+    return f"every {every or 10} rounds{at_a_time}".replace("every 1 rounds", "every round")
+
+
+_EVALUATED = _Column(
+    "evaluated", _evaluated, lambda view, reference: _evaluated(view) != _evaluated(reference)
+)
 _TUNED = _Column("tuned", _tuned, lambda view, reference: _tuned(view) != _tuned(reference))
 _TOOK_PART = _Column("who took part", _who, _others_took_part)
 
