@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 import motley
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, ModelError
 from motley.tasks import from_clients, own_task
 
 RNG = np.random.default_rng(0)
@@ -156,3 +156,26 @@ def test_a_model_without_what_a_method_keeps_is_told() -> None:
         motley.build({**keys, "algorithm": "fedbn"}, task=task)
     with pytest.warns(UserWarning, match="own_norms leaves BatchNorm with the clients, and this"):
         motley.build({**keys, "algorithm": {"name": "fedper", "own_norms": True}}, task=task)
+
+
+def test_slices_of_a_model_of_ones_own_are_compared_with_the_whole() -> None:
+    """Positions after a linear layer: [B, 2, 6] flattens position by position, not unit by unit."""
+    two = from_clients([(RNG.normal(size=(6, 2, 4)), np.arange(6) % 3)] * 3, test_fraction=0.5)
+    keys = {
+        "cohort": 2,
+        "stop": {"rounds": 1},
+        "algorithm": "heterofl",
+        "capacity": {"name": "levels", "levels": [1.0, 0.5]},
+    }
+
+    def positions() -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Flatten(), nn.Linear(12, 3))
+
+    with pytest.raises(ModelError, match="half of it computes something else than the whole"):
+        motley.build(keys, task=own_task(two, positions))
+    motley.build(
+        keys,
+        task=own_task(
+            two, lambda: nn.Sequential(nn.Flatten(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3))
+        ),
+    )

@@ -10,7 +10,7 @@ from motley.core.errors import ContractError, ModelError
 from motley.core.layout import Axis, Entry
 from motley.tasks.flat import FlatModule, layout_of
 from motley.tasks.models import factory
-from motley.tasks.narrow_models import cuttable, narrowed, operations
+from motley.tasks.narrow_models import cuttable, narrowed, operations, require_slices
 
 IMAGE = (3, 32, 32)
 
@@ -213,6 +213,51 @@ class Branching(nn.Module):
 def test_what_cannot_be_cut_is_refused_in_a_sentence(make, message):
     with pytest.raises(ModelError, match=message):
         cut(make)
+
+
+class Flipping(nn.ReLU):
+    """An activation of one's own, which is no function of each unit by itself."""
+
+    def forward(self, x):
+        return super().forward(x.flip(-1))
+
+
+def hooked():
+    module = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+    module[0].register_forward_hook(lambda layer, inputs, outputs: outputs.flip(-1))
+    return module
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "message"),
+    [
+        (
+            lambda: nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Flatten(), nn.Linear(18, 3)),
+            (3, 4),
+            "half of it computes something else than the whole without the other half",
+        ),
+        (hooked, (4,), "half of it computes something else"),
+        (
+            lambda: nn.Sequential(nn.Linear(4, 6), Flipping(), nn.Linear(6, 3)),
+            (4,),
+            "half of it computes something else",
+        ),
+        (
+            lambda: nn.Sequential(nn.Linear(4, 6), nn.AdaptiveAvgPool1d(6), nn.Linear(6, 3)),
+            (4,),
+            "half of it fails",
+        ),
+    ],
+)
+def test_a_slice_that_computes_something_else_is_refused(make, shape, message):
+    with pytest.raises(ModelError, match=message):
+        require_slices(make, cut(make), torch.ones(2, *shape))
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn", {"name": "mlp", "norm": "batch"}])
+def test_slices_of_known_layers_are_taken(model):
+    make = factory(model, IMAGE, 10)
+    require_slices(make, cut(make), torch.ones(2, *IMAGE))
 
 
 def test_a_layout_without_axes_has_no_slices():

@@ -57,7 +57,8 @@ from motley.selectors.selector import Selector
 from motley.tasks.finite import all_finite
 from motley.tasks.held_out import held_out_ids, hold_out_clients
 from motley.tasks.initial_weights import start_from
-from motley.tasks.one_sample import refuses_one_sample
+from motley.tasks.narrow_models import require_slices
+from motley.tasks.one_sample import refuses_one_sample, repeated_sample
 from motley.tasks.random_samples import with_loss_compared
 from motley.tasks.task import Federation, ModelState, Task
 from motley.world.interfaces import World
@@ -249,6 +250,9 @@ def _planned(
     check_capacity(experiment, setting, selector)
     check_unlike(experiment, setting, selector)
     check_last_layers(experiment, setting, algorithm.local, selector)
+    slicing = algorithm.local.slicing
+    if slicing is not None and not slicing.ranks and needs_proof(setting):
+        require_slices(task.model, task.layout, repeated_sample(task, 2))
     setting = _admitted(experiment, setting, hide_rows) if prove else setting
     plan = RunConfig(
         setting=setting,

@@ -18,13 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from motley.algorithms.parts import LocalRule
-from motley.algorithms.personal import PersonalLayers, head_of
+from motley.algorithms.personal import PersonalLayers, batch_norm_of, head_of
 from motley.core.errors import ConfigError
 from motley.engines.engine import Setting
 from motley.experiments.config import Experiment
 from motley.selectors.selector import Selector
 from motley.tasks.flat import construct
-from motley.tasks.task import Task, model_input
+from motley.tasks.one_sample import repeated_sample
+from motley.tasks.task import Task
 
 __all__ = ["check_last_layers"]
 
@@ -77,7 +78,7 @@ def _warn_of_nothing_kept(task: Task, rule: PersonalLayers, name: str) -> None:
             "or a head of no layer): it is trained by plain averaging",
             stacklevel=3,
         )
-    elif rule.own_norms and not any(entry.batch_norm for entry in task.layout.buffers):
+    elif rule.own_norms and not batch_norm_of(task.layout):
         warnings.warn(
             "own_norms leaves BatchNorm with the clients, and this model has none", stacklevel=3
         )
@@ -151,12 +152,8 @@ def _reached(task: Task, layer: str) -> _Reached | None:
 
     part = functools.reduce(getattr, layer.split(".") if layer else [], module)
     part.register_forward_pre_hook(hold, with_kwargs=True)
-    row = task.federation.x[:1].clone()
-    if not len(row):  # a server's, whose clients have the samples
-        row = row.new_zeros(1, *row.shape[1:])
-    sample = row if task.transform is None else task.transform(row, None)
     with torch.enable_grad():
-        outputs: Tensor = module(model_input(sample, torch.get_default_dtype(), "cpu"))
+        outputs: Tensor = module(repeated_sample(task, 2))  # BatchNorm may want more than one
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     gradients = torch.autograd.grad(outputs.sum(), [p for _, p in named], allow_unused=True)
     names = [

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import operator
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
@@ -27,9 +29,10 @@ from typing_extensions import override
 
 from motley.core.errors import ModelError
 from motley.core.layout import Axis, Entry, Layout
+from motley.tasks.flat import construct
 from motley.tasks.nn import Dropout
 
-__all__ = ["cuttable", "narrowed", "operations", "rough_operations"]
+__all__ = ["cuttable", "narrowed", "operations", "require_slices", "rough_operations"]
 
 _KEEPS_UNITS = (
     nn.ReLU,
@@ -258,6 +261,52 @@ def cuttable(layout: Layout, module: nn.Module) -> Layout:
     if not any(axis for entry in cut for axis in entry.axes or ()):
         raise ModelError(f"{sentence}: it has no hidden layer")
     return cut
+
+
+_ROUNDED = 1e-4
+"""Share of the largest output that rounding may change in float32."""
+
+
+def require_slices(factory: Callable[[], nn.Module], layout: Layout, inputs: Tensor) -> None:
+    """Refuse a model whose narrower form does not compute what the whole one does without its other
+    units, as with a hook, a layer of one's own that is derived from a known one, or outputs of a
+    linear layer that are flattened position by position.
+
+    Parameters
+    ----------
+    factory, layout: of the whole model, the layout from :func:`cuttable`.
+    inputs: of the model, ``[B, ...]``.
+
+    Raises
+    ------
+    ModelError: it differs.
+    """
+    whole = construct(factory, 0).eval()
+    narrow = construct(lambda: narrowed(factory, layout, 0.5, divided=False), 0).eval()
+    draws = torch.Generator().manual_seed(0)
+    kind = type(whole).__name__
+    sentence = f"a {kind} cannot be cut into slices of its width: half of it"
+    with torch.no_grad():
+        for entry in layout:
+            held = np.ix_(*entry.kept(0.5))
+            fan_in = math.prod(entry.shape[1:])
+            value = torch.randn(entry.shape, generator=draws) / math.sqrt(fan_in)
+            narrow.get_parameter(entry.name).copy_(value[held])
+            kept = torch.zeros_like(value)
+            kept[held] = value[held]
+            whole.get_parameter(entry.name).copy_(kept)
+        expected = whole(inputs.clone())
+        try:
+            outputs = narrow(inputs.clone())
+        except Exception as error:  # a forward of one's own may raise anything
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ModelError(f"{sentence} fails ({reason})") from error
+    if not float((outputs - expected).abs().max()) <= _ROUNDED * float(expected.abs().max()):
+        raise ModelError(
+            f"{sentence} computes something else than the whole without the other half: a hook, a "
+            "layer of your own in place of torch's, or positions that are flattened after a linear "
+            "layer; leave it out, or use a method of whole models"
+        )
 
 
 _SIZES = {

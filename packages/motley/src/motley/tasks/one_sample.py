@@ -1,15 +1,27 @@
-"""Whether torch trains a model on a batch of one sample."""
+"""A sample of a task, and whether torch trains its model on a batch of one."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from motley.core.keys import Key
 from motley.tasks.flat import construct, is_refusal_of_one
 from motley.tasks.nn import set_stream
 from motley.tasks.task import Task, model_input
 
-__all__ = ["refuses_one_sample"]
+__all__ = ["refuses_one_sample", "repeated_sample"]
+
+
+def repeated_sample(task: Task, count: int) -> Tensor:
+    """Return a model input of ``count`` times the task's first sample, ``[count, ...]``; of zeros
+    where the task has none."""
+    row = task.federation.x[:1]
+    if not len(row):  # a server's, whose clients have the samples
+        row = row.new_zeros(1, *row.shape[1:])
+    rows = torch.cat([row] * count)  # a copy: a transform may work in place
+    sample = rows if task.transform is None else task.transform(rows, None)
+    return model_input(sample, torch.get_default_dtype(), "cpu")
 
 
 def refuses_one_sample(task: Task) -> bool:
@@ -19,15 +31,12 @@ def refuses_one_sample(task: Task) -> bool:
     BatchNorm over several pixels, and BatchNorm that stays in evaluation mode, take one sample.
     What a model's own code cannot do with one sample is no such refusal: it fails in training, too.
     """
-    row = task.federation.x[:1].clone()  # a transform may work in place
-    if not len(row):  # a server's, whose clients have the samples
-        row = row.new_zeros(1, *row.shape[1:])
-    sample = row if task.transform is None else task.transform(row, None)
+    sample = repeated_sample(task, 1)
     module = construct(task.model, 0).train()
     set_stream(module, Key(0))
     with torch.no_grad():
         try:
-            module(model_input(sample, torch.get_default_dtype(), "cpu"))
+            module(sample)
         except Exception as error:  # a user's forward may raise anything
             return is_refusal_of_one(error)
     return False
