@@ -141,6 +141,31 @@ def test_a_last_layer_that_gives_no_outputs_is_refused(model: Any, message: str)
     built(model)
 
 
+class OfPositions(Net):
+    """Outputs of each position, and their mean."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x[:, None, :]).mean(1)
+
+
+class CalledTwice(Net):
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = super().forward(x) + self.head(torch.tanh(self.body(x)))
+        return out
+
+
+@pytest.mark.parametrize("algorithm", ["fedproto", "fedgh", "moon"])
+def test_features_are_of_one_call_for_a_sample(algorithm: str) -> None:
+    with pytest.raises(ConfigError, match="the forward calls it 2 times; call it once"):
+        built(CalledTwice, algorithm=algorithm)
+    if algorithm == "moon":  # compares all positions
+        built(OfPositions, algorithm=algorithm)
+    else:
+        with pytest.raises(ConfigError, match="calls it on more than one position of a sample"):
+            built(OfPositions, algorithm=algorithm)
+    built(CalledTwice, algorithm="fedper")
+
+
 def test_a_scale_behind_the_head_is_told() -> None:
     with pytest.warns(UserWarning, match="'scale' acts on the outputs after the last linear layer"):
         motley.build(

@@ -62,10 +62,12 @@ def check_last_layers(
         readers["task.heads"] = ("heads", 1)
     if setting.algorithm.loss.whole_model and not layers:
         readers["algorithm"] = (name, 1)
+    compares = rule.prototypes is not None or setting.algorithm.loss.whole_model
     for task in setting.task.alike():
         for key, (reader, count) in readers.items():
-            if count:
-                _check(task, reader=reader, key=key, layers=count)
+            reached = _check(task, reader=reader, key=key, layers=count) if count else None
+            if reached is not None and compares and key == "algorithm":
+                _check_features(reached, name, prototypes=rule.prototypes is not None)
         if isinstance(rule, PersonalLayers):
             _warn_of_nothing_kept(task, rule, name)
 
@@ -85,17 +87,30 @@ def _warn_of_nothing_kept(task: Task, rule: PersonalLayers, name: str) -> None:
 
 
 class _Reached(NamedTuple):
-    """Trainable parameters on which outputs depend where the input of a layer is held fixed, and
-    whether that layer was called."""
+    """Trainable parameters on which outputs depend where the inputs of a layer are held fixed, and
+    the dimensions of its input in each call."""
 
     names: frozenset[str]
-    called: bool
+    inputs: tuple[int, ...]
 
 
-def _check(task: Task, *, reader: str, key: str, layers: int) -> None:
+def _check_features(reached: _Reached, name: str, prototypes: bool) -> None:
+    """Refuse a last linear layer whose inputs are no features of a sample: it is called several
+    times, or of features that are averaged for each class, on several positions."""
+    calls = len(reached.inputs)
+    if calls > 1 or (prototypes and reached.inputs[0] != 2):
+        seen = f"{calls} times" if calls > 1 else "on more than one position of a sample"
+        raise ConfigError(
+            f"{name!r} takes the inputs of the last linear layer for a sample's features, and the "
+            f"forward calls it {seen}; call it once, on [B, d]",
+            "algorithm",
+        )
+
+
+def _check(task: Task, *, reader: str, key: str, layers: int) -> _Reached | None:
     """Refuse a model in which other weights than the head's act on the outputs after, or beside,
     the head's input; of weights of one dimension alone, as a scale, tell where a method reads the
-    head."""
+    head. Return what was seen, if anything could be."""
     layout = task.layout
     linear = list(dict.fromkeys(entry.layer for entry in layout if entry.linear))[-layers:]
     if not linear:
@@ -105,13 +120,13 @@ def _check(task: Task, *, reader: str, key: str, layers: int) -> None:
                 f"linear layer (nn.Linear); {_MEND}",
                 key,
             )
-        return
+        return None
     head = set(head_of(layout, layers))
     reached = _reached(task, linear[0])
     if reached is None:
-        return
+        return None
     last = linear[-1]
-    if not reached.called:
+    if not reached.inputs:
         raise ConfigError(
             f"{reader!r} reads the last linear layer, by the order in which layers are made "
             f"{last!r}, and the forward does not call it as a layer; {_MEND}, and call it",
@@ -133,6 +148,7 @@ def _check(task: Task, *, reader: str, key: str, layers: int) -> None:
             f"no part of what {reader!r} takes for the head",
             stacklevel=3,
         )
+    return reached
 
 
 def _reached(task: Task, layer: str) -> _Reached | None:
@@ -141,12 +157,13 @@ def _reached(task: Task, layer: str) -> _Reached | None:
     module = construct(task.model, 0).eval()
     if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
         return None
-    called: list[bool] = []
+    inputs: list[int] = []
 
     def hold(
         part: nn.Module, arguments: tuple[Any, ...], named: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        called.append(True)
+        tensors = [v for v in (*arguments, *named.values()) if isinstance(v, Tensor)]
+        inputs.append(tensors[0].dim() if tensors else 0)
         fixed = tuple(map(_detached, arguments))
         return fixed, {name: _detached(value) for name, value in named.items()}
 
@@ -159,7 +176,7 @@ def _reached(task: Task, layer: str) -> _Reached | None:
     names = [
         name for (name, _), gradient in zip(named, gradients, strict=True) if gradient is not None
     ]
-    return _Reached(frozenset(names), bool(called))
+    return _Reached(frozenset(names), tuple(inputs))
 
 
 def _detached(value: Any) -> Any:
