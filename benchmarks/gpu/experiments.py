@@ -99,6 +99,7 @@ ALGORITHMS: dict[str, list[Keys]] = {
     "fedmoswa": [{}],
     "fedmuon": [{}, {"form": "code"}],
     "fednova": [{"mu": 0.1}],
+    "fedpac": [OWN, NEW],
     "fedper": [OWN, NEW],
     "fedproto": [OWN],
     "fedprox": [{"mu": 0.1}, {"adaptive": True}],

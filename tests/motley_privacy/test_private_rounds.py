@@ -100,6 +100,7 @@ NO_BOUND = {
     "fedexp": {},
     "fedgh": CLASSES,
     "fedmd": {**CLASSES, "public": 0.1},
+    "fedpac": CLASSES,
     "fedproto": CLASSES,
     "fedrolex": CLASSES,
     "fedvarp": {},

@@ -31,6 +31,7 @@ from motley.algorithms.fedmd import FedMD
 from motley.algorithms.fedmuon import FedMuon
 from motley.algorithms.fednova import FedNova
 from motley.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
+from motley.algorithms.fedpac import FedPAC
 from motley.algorithms.fedper import FedPer
 from motley.algorithms.fedproto import FedProto
 from motley.algorithms.fedprox import FedProx
@@ -135,6 +136,8 @@ ROWS = [
     (FedMD(samples=40, batch_size=16, epochs=2), None, MOMENTUM),
     (FedProto(), None, None),
     (FedProto(lam=5.0, prototype_weights="uniform"), "uniform", MOMENTUM),
+    (FedPAC(), None, None),
+    (FedPAC(lam=3.0, head_epochs=2, head_lr=0.3), "uniform", MOMENTUM),
     (FedPer(), None, None),
     (FedRep(head_epochs=1, own_norms=True), None, MOMENTUM),
     (FedBABU(own_norms=True), None, None),

@@ -36,6 +36,7 @@ CATALOGUE = Catalogue(
         "fedmoswa": "motley.algorithms.fedswa:FedMoSWA",
         "fedmuon": "motley.algorithms.fedmuon:FedMuon",
         "fednova": "motley.algorithms.fednova:FedNova",
+        "fedpac": "motley.algorithms.fedpac:FedPAC",
         "fedper": "motley.algorithms.fedper:FedPer",
         "fedproto": "motley.algorithms.fedproto:FedProto",
         "fedprox": "motley.algorithms.fedprox:FedProx",

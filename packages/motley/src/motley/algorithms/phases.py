@@ -92,6 +92,7 @@ class Phase:
     where: names of the parameters that move; None: all. The others get no gradient, decay, momentum
     or write.
     epochs: passes over the client's samples, also a part of one; None: the job's steps.
+    lr: learning rate; None: the job's.
     correction: of the gradient in every step.
     direction: what takes the gradient's place; None: the gradient itself.
     values: further tensors that the direction may read and replace, by name.
@@ -114,6 +115,7 @@ class Phase:
     start: ModelState | Callable[[Mapping[str, Tensor]], ModelState] | None = None
     where: frozenset[str] | None = None
     epochs: float | None = None
+    lr: float | None = None
     correction: GradientCorrection = field(default_factory=GradientCorrection)
     direction: Direction | None = None
     values: Mapping[str, Tensor] = field(default_factory=dict)
