@@ -81,6 +81,7 @@ ALGORITHMS: dict[str, list[Keys]] = {
     "fedadam": [{}],
     "fedala": [OWN],
     "fedadamw": [{}],
+    "fedas": [OWN, NEW],
     "fedau": [{"weights": "uniform"}],
     "fedawe": [{"weights": "uniform"}],
     "fedavg": [{}],

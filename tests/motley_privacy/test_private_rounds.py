@@ -93,6 +93,7 @@ SERVED = {**CLASSES, "split": {"test": "client", "server": 0.1}}
 NO_BOUND = {
     "ca2fl": {},
     "fedadamw": {},
+    "fedas": CLASSES,
     "fedawe": {},
     "fedbio": SERVED,
     "feddf": {**SERVED, "public": 0.1},

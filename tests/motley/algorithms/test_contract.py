@@ -14,6 +14,7 @@ from motley.algorithms.ca2fl import CA2FL
 from motley.algorithms.ditto import Ditto, OwnModel
 from motley.algorithms.fedadamw import FedAdamW
 from motley.algorithms.fedala import FedALA
+from motley.algorithms.fedas import FedAS
 from motley.algorithms.fedau import FedAU
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedavgm import FedAvgM
@@ -138,6 +139,8 @@ ROWS = [
     (FedProto(lam=5.0, prototype_weights="uniform"), "uniform", MOMENTUM),
     (FedPAC(), None, None),
     (FedPAC(lam=3.0, head_epochs=2, head_lr=0.3), "uniform", MOMENTUM),
+    (FedAS(), None, None),
+    (FedAS(align_epochs=2, align_lr=0.1), None, MOMENTUM),
     (FedPer(), None, None),
     (FedRep(head_epochs=1, own_norms=True), None, MOMENTUM),
     (FedBABU(own_norms=True), None, None),

@@ -18,6 +18,7 @@ CATALOGUE = Catalogue(
         "fedadam": "motley.algorithms.fedopt:FedAdam",
         "fedadamw": "motley.algorithms.fedadamw:FedAdamW",
         "fedala": "motley.algorithms.fedala:FedALA",
+        "fedas": "motley.algorithms.fedas:FedAS",
         "fedau": "motley.algorithms.fedau:FedAU",
         "fedavg": "motley.algorithms.fedavg:FedAvg",
         "fedavgm": "motley.algorithms.fedavgm:FedAvgM",

@@ -294,6 +294,12 @@ class LocalRule(_MethodPart):
         deployment does not know."""
         return False
 
+    @property
+    def whole_batches(self) -> bool:
+        """Whether local work beside the loss looks at a batch as a whole, so that it cannot pass in
+        parts (``local.micro_batch``)."""
+        return self.trains_common
+
     def ignores_weights(self) -> str | None:
         """Return why the experiment's ``weights`` would decide nothing, and what to write instead;
         None where they weigh uploads."""

@@ -292,7 +292,7 @@ class Client:
                         set_stream(
                             trained.model.module, phase_key(self.setting, "dropout", job, group[0])
                         )
-                    trained.model.module.train()
+                    trained.model.module.train(not phase.still)
                     anchor = trained.model.w.clone() if phase.common else ctx.x
                     stack.enter_context(trained.begin(phase, anchor))
                 for step, batches in enumerate(self._batches(job, group[0], extras)):
@@ -314,14 +314,15 @@ class Client:
                     else:
                         step_losses = self._joint_step(moved, batches[0])
                     for (phase, trained), loss in zip(moved, step_losses, strict=True):
-                        if phase.model == RECEIVED:
+                        if phase.reported and phase.model == RECEIVED:
                             losses.append(loss)
-                        if measured and phase.model == RECEIVED:
+                        if measured and phase.reported and phase.model == RECEIVED:
                             norms.append(
                                 squared_norms([block.g for block in trained.blocks])[0].sqrt()
                             )
                         lr = job.lr if phase.lr is None else phase.lr
-                        trained.step(lr, phase.correction.proximal, step)
+                        if not phase.still:
+                            trained.step(lr, phase.correction.proximal, step)
         return TrainStats.of(losses, norms)
 
     def _joint_step(
