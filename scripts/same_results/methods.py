@@ -200,6 +200,8 @@ _PERSONAL: list[Keys] = [
     {"name": "apfl"},
     {"name": "ifca", "shared_base": True},
     {"name": "fedrod", "gamma": 0.8},
+    {"name": "fedpac"},
+    {"name": "fedas"},
 ]
 for _number, _algorithm in enumerate(_PERSONAL):
     add(f"personal {_number} {_algorithm['name']}", DIGITS, algorithm=_algorithm, split=_OWN)

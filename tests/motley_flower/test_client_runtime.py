@@ -399,6 +399,7 @@ def test_a_client_s_tokens_reach_a_model_that_looks_them_up():
     ("keys", "said"),
     [
         ({"algorithm": "rhfl", "public": 0.1}, "asks clients again in mid-round"),
+        ({"algorithm": "fedpac"}, "asks clients again in mid-round"),
         (
             {
                 "algorithm": "fedbn",

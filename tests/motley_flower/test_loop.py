@@ -128,10 +128,11 @@ def test_what_a_model_holds_that_is_not_finite_by_design_travels(keys, tmp_path)
         torch.testing.assert_close(value, two[name], equal_nan=True, rtol=0, atol=0)
 
 
-def test_steps_on_the_head_beside_those_asked_for_are_taken(tmp_path):
-    """FedRep's clients take two epochs on their heads and then the three steps they are asked
-    for."""
-    setup = experiment(algorithm={"name": "fedrep", "head_epochs": 2}, split={"test": "client"})
+@pytest.mark.parametrize("algorithm", [{"name": "fedrep", "head_epochs": 2}, {"name": "fedas"}])
+def test_phases_beside_the_steps_asked_for_are_run(algorithm, tmp_path):
+    """FedRep's clients take two epochs on their heads and then the three steps they are asked for;
+    FedAS's measure features, align their base, and measure gradients after the three steps."""
+    setup = experiment(algorithm=algorithm, split={"test": "client"})
     real = deploy(federation(setup, tmp_path), setup, tmp_path / "real")
     simulated = motley.run(setup, out=tmp_path / "simulated")
     assert set(real.tables["clients"]["outcome"].to_pylist()) == {"accepted"}

@@ -93,6 +93,7 @@ SERVED = {**CLASSES, "split": {"test": "client", "server": 0.1}}
 NO_BOUND = {
     "ca2fl": {},
     "fedadamw": {},
+    "fedas": CLASSES,
     "fedawe": {},
     "fedbio": SERVED,
     "feddf": {**SERVED, "public": 0.1},
@@ -100,6 +101,7 @@ NO_BOUND = {
     "fedexp": {},
     "fedgh": CLASSES,
     "fedmd": {**CLASSES, "public": 0.1},
+    "fedpac": CLASSES,
     "fedproto": CLASSES,
     "fedrolex": CLASSES,
     "fedvarp": {},

@@ -14,6 +14,7 @@ from motley.algorithms.ca2fl import CA2FL
 from motley.algorithms.ditto import Ditto, OwnModel
 from motley.algorithms.fedadamw import FedAdamW
 from motley.algorithms.fedala import FedALA
+from motley.algorithms.fedas import FedAS
 from motley.algorithms.fedau import FedAU
 from motley.algorithms.fedavg import FedAvg
 from motley.algorithms.fedavgm import FedAvgM
@@ -31,6 +32,7 @@ from motley.algorithms.fedmd import FedMD
 from motley.algorithms.fedmuon import FedMuon
 from motley.algorithms.fednova import FedNova
 from motley.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
+from motley.algorithms.fedpac import FedPAC
 from motley.algorithms.fedper import FedPer
 from motley.algorithms.fedproto import FedProto
 from motley.algorithms.fedprox import FedProx
@@ -135,6 +137,10 @@ ROWS = [
     (FedMD(samples=40, batch_size=16, epochs=2), None, MOMENTUM),
     (FedProto(), None, None),
     (FedProto(lam=5.0, prototype_weights="uniform"), "uniform", MOMENTUM),
+    (FedPAC(), None, None),
+    (FedPAC(lam=3.0, head_epochs=2, head_lr=0.3), "uniform", MOMENTUM),
+    (FedAS(), None, None),
+    (FedAS(align_epochs=2, align_lr=0.1), None, MOMENTUM),
     (FedPer(), None, None),
     (FedRep(head_epochs=1, own_norms=True), None, MOMENTUM),
     (FedBABU(own_norms=True), None, None),

@@ -196,7 +196,7 @@ def test_a_step_takes_the_time_of_both_models():
         ({"server": {"name": "adam"}}, r"averages the common model, which ServerAdam.*leave serv"),
         (
             {"local": {"batch_size": 4, "micro_batch": 2, "optimizer": {"name": "sgd", "lr": 0.1}}},
-            r"local.micro_batch: two models learn from each other on whole batches",
+            r"local.micro_batch: under 'fml' clients compute with whole batches",
         ),
         ({"engine": "vmap"}, r"phases that depend on one another, which sequential and threads"),
     ],

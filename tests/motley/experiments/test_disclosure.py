@@ -175,6 +175,7 @@ def test_algorithms_say_what_is_uploaded_and_who_must_see_it():
             "rhfl",
             "fedbio",
             "ifca",
+            "fedpac",
             "fedproto",
             "heterofl",
             "fedrolex",

@@ -51,6 +51,8 @@ METHODS: dict[str, tuple[Any, int]] = {
 ALGORITHMS: dict[str, Any] = {
     **{name: record for name, (record, _) in METHODS.items()},
     "fedproto": "fedproto",
+    "fedpac": "fedpac",
+    "fedas": "fedas",
 }
 SHARED = ("fedbabu", "ditto", "apfl", "pfedme", "per_fedavg", "fedala", "fine_tuned")
 
@@ -209,17 +211,18 @@ def test_a_finished_run_has_the_models_that_were_examined(name: str, tmp_path: P
 
 def test_the_clock_counts_both_models_and_the_heads_epochs() -> None:
     """One step under FedAvg is one second; Ditto takes two passes a step, FedRep a third of an
-    epoch for each one of the head."""
+    epoch for each one of the head, and FedPAC two thirds more for features; FedAS takes a third for
+    features, and an epoch each for the alignment and for the trace."""
     base = {**KEYS, "device": {"name": "constant", "seconds": 1.0}}
     spent = {}
-    for name in ("fedavg", "ditto", "fedrep"):
+    for name in ("fedavg", "ditto", "fedrep", "fedpac", "fedas"):
         rows = Rows()
-        build(
-            {**base, "algorithm": "fedavg" if name == "fedavg" else METHODS[name][0]}, writer=rows
-        ).step()
+        build({**base, "algorithm": ALGORITHMS.get(name, name)}, writer=rows).step()
         spent[name] = np.asarray(rows.tables["clients"][0]["compute_s"])
     np.testing.assert_allclose(spent["ditto"], 2 * spent["fedavg"], rtol=1e-12)
     np.testing.assert_allclose(spent["fedrep"], spent["fedavg"] * (1 + 1 / 3), rtol=1e-12)
+    np.testing.assert_allclose(spent["fedpac"], spent["fedavg"] * 2, rtol=1e-12)
+    np.testing.assert_allclose(spent["fedas"], spent["fedavg"] * (1 + 7 / 3), rtol=1e-12)
 
 
 @pytest.mark.parametrize("engine", ["batched", "vmap"])

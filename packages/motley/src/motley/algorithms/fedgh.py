@@ -63,7 +63,7 @@ from motley.algorithms.parts import (
     ServerState,
     Tensors,
 )
-from motley.algorithms.personal import head_of
+from motley.algorithms.personal import head_of, last_linear
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
@@ -71,12 +71,6 @@ from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
 __all__ = ["FeatureExchange", "FedGH"]
-
-
-def _head(layout: Layout) -> tuple[int, int]:
-    """Return the outputs and inputs of the last linear layer."""
-    outputs, inputs = [e.shape for e in layout if e.linear and len(e.shape) == 2][-1]
-    return outputs, inputs
 
 
 @dataclass(frozen=True)
@@ -106,7 +100,7 @@ class FeatureExchange(PersonalBase):
 
     @override
     def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState]:
-        like = after.x.new_zeros(_head(self.layout))
+        like = after.x.new_zeros(last_linear(self.layout))
         return class_features(like, context, equal=True), self.initial_state(after)
 
     @override

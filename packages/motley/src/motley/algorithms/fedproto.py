@@ -61,6 +61,7 @@ from motley.algorithms.parts import (
     Algorithm,
     JobContext,
     LocalRule,
+    MeasuredFeatures,
     Method,
     Prototypes,
     Server,
@@ -68,13 +69,22 @@ from motley.algorithms.parts import (
     ServerState,
     Tensors,
 )
+from motley.algorithms.personal import last_linear
 from motley.algorithms.upload import Part, Parts
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState, Targets
 
-__all__ = ["FedProto", "PrototypeLoss", "PrototypeMean", "class_features"]
+__all__ = [
+    "FedProto",
+    "PrototypeLoss",
+    "PrototypeMean",
+    "class_features",
+    "class_sums",
+    "next_prototypes",
+    "prototype_shape",
+]
 
 
 @dataclass(frozen=True)
@@ -114,6 +124,26 @@ class PrototypeLoss(FeatureLoss):
         return loss + self.lam * (features - near).square().mean(-1) * near.any(-1)
 
 
+def prototype_shape(layout: Layout) -> tuple[int, int]:
+    """Return the number of classes and the length of a prototype."""
+    outputs, width = last_linear(layout)
+    return max(outputs, 2), width  # one output tells two classes apart
+
+
+def class_sums(like: Tensor, measured: MeasuredFeatures | None) -> tuple[Tensor, Tensor]:
+    """Return the sums of features by class ``[C, d]`` and the class counts ``[C]``, float64; zeros
+    of no features.
+
+    ``like``: of the shape ``[C, d]``."""
+    sums = torch.zeros_like(like, dtype=torch.float64)
+    counts = sums.new_zeros(len(sums))
+    if measured is not None:
+        ones = torch.ones_like(measured.targets, dtype=torch.float64)
+        sums.index_add_(0, measured.targets, measured.features.double())
+        counts.index_add_(0, measured.targets, ones)
+    return sums, counts
+
+
 def class_features(like: Tensor, context: JobContext, equal: bool) -> dict[str, Part]:
     """Return the sums of a client's features by class and the class counts as an upload.
 
@@ -122,12 +152,11 @@ def class_features(like: Tensor, context: JobContext, equal: bool) -> dict[str, 
     like: of the shape ``[C, d]`` and the type of the sums.
     equal: mean features in place of sums, and in place of counts which classes these are.
     """
-    sums = torch.zeros_like(like, dtype=torch.float64)
-    counts = sums.new_zeros(len(sums))
-    if "features" in context.values:
-        targets = context.values["targets"]
-        sums.index_add_(0, targets, context.values["features"].double())
-        counts.index_add_(0, targets, torch.ones_like(targets, dtype=torch.float64))
+    values = context.values
+    measured = None
+    if "features" in values:
+        measured = MeasuredFeatures(values["features"], values["targets"])
+    sums, counts = class_sums(like, measured)
     if equal:
         sums = sums / counts.clamp(min=1).unsqueeze(1)
         counts = counts > 0
@@ -164,11 +193,7 @@ class PrototypeExchange(WholeModel):
 
     @override
     def download(self, server: ServerState) -> Tensors:
-        outputs, width = [
-            entry.shape for entry in self.layout if entry.linear and len(entry.shape) == 2
-        ][-1]
-        # one output tells two classes apart
-        none = server.model.x.new_zeros(max(outputs, 2), width)
+        none = server.model.x.new_zeros(prototype_shape(self.layout))
         return {**super().download(server), "prototypes": server.extra.get("prototypes", none)}
 
     @override
@@ -196,16 +221,21 @@ class PrototypeExchange(WholeModel):
         return None if isinstance(algorithm.server, PrototypeMean) else reason
 
 
+def next_prototypes(state: ServerState, total: Tensors, name: str = "prototypes") -> Tensor:
+    """Return the mean features of the classes that a round's clients have, and of the others those
+    that the server keeps under ``name``, zeros where it has none ``[C, d]``."""
+    counts = total["counts"].unsqueeze(1)
+    old = state.extra.get(name, torch.zeros_like(total["sums"])).double()
+    return torch.where(counts > 0, total["sums"] / counts, old).to(state.model.x.dtype)
+
+
 @dataclass(frozen=True)
 class PrototypeMean(Server):
     """The mean of the clients' prototypes: of each class over the clients that have it."""
 
     @override
     def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
-        counts = total["counts"].unsqueeze(1)
-        old = state.extra.get("prototypes", torch.zeros_like(total["sums"])).double()
-        new = torch.where(counts > 0, total["sums"] / counts, old)
-        return ServerState(state.model, {"prototypes": new.to(state.model.x.dtype)})
+        return ServerState(state.model, {"prototypes": next_prototypes(state, total)})
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch import Tensor
 from motley.core.layout import Layout
 from motley.tasks.task import ModelState
 
-__all__ = ["ClientState", "JobContext", "PreTrainingSignals", "Tensors"]
+__all__ = ["ClientState", "JobContext", "MeasuredFeatures", "PreTrainingSignals", "Tensors"]
 
 Tensors = Mapping[str, Tensor]
 ClientState = Mapping[str, Tensor]
@@ -35,6 +35,20 @@ class PreTrainingSignals(NamedTuple):
     gradient: Tensor | None = None
 
 
+class MeasuredFeatures(NamedTuple):
+    """Features of a client's training samples, the inputs of a model's last linear layer, in eval
+    mode and without augmentation.
+
+    Parameters
+    ----------
+    features: ``[n, d]``.
+    targets: ``[n]``.
+    """
+
+    features: Tensor
+    targets: Tensor
+
+
 @dataclass(frozen=True)
 class JobContext:
     """What a local rule or loss may know about the job that it serves; it holds no id and no time.
@@ -53,6 +67,9 @@ class JobContext:
     of the first phase only in ``finish``.
     layout: positions of the parameters in the flat vector.
     pre_training: signals measured before training.
+    measured: features measured before training with the model that
+    :meth:`motley.algorithms.parts.LocalRule.measured_model` names; None: none
+    are.
     models, values: after local work, the models of the client's own that phases moved, and the
     values of phases; where prototypes are exchanged also ``features`` ``[n, d]`` and ``targets``
     ``[n]`` of the client's samples, in eval mode. Empty before.
@@ -69,6 +86,7 @@ class JobContext:
     solver_norm: float
     layout: Layout
     pre_training: PreTrainingSignals = field(default_factory=PreTrainingSignals)
+    measured: MeasuredFeatures | None = None
     models: Mapping[str, ModelState] = field(default_factory=dict)
     values: Tensors = field(default_factory=dict)
     classes: Tensor | None = None

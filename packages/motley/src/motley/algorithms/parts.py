@@ -17,7 +17,13 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args
 import torch
 from torch import Tensor
 
-from motley.algorithms.job import ClientState, JobContext, PreTrainingSignals, Tensors
+from motley.algorithms.job import (
+    ClientState,
+    JobContext,
+    MeasuredFeatures,
+    PreTrainingSignals,
+    Tensors,
+)
 from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.phases import RECEIVED, Direction, GradientCorrection, Phase, Tuning
 from motley.algorithms.upload import BLOCK, UPDATES, BlockRun, Fold, Part, Parts, Upload
@@ -46,6 +52,7 @@ __all__ = [
     "JobContext",
     "LocalRule",
     "Loss",
+    "MeasuredFeatures",
     "Method",
     "NetworkFunction",
     "Part",
@@ -215,15 +222,18 @@ class Slicing:
 class Prototypes:
     """Clients exchange the mean features of classes: the download has ``prototypes`` ``[C, d]``,
     zeros for a class without one; :meth:`LocalRule.finish` gets the client's features; the upload
-    has ``sums`` ``[C, d]`` and ``counts`` ``[C]``, of which a client sends the rows of its classes.
+    has ``sums`` ``[C, d]`` and ``counts`` ``[C]``, of which a client sends the rows of its classes,
+    and may have other parts beside them.
 
     Parameters
     ----------
     counted: whether counts are sent as numbers; False: they say which classes there are, a bit
     each.
+    rows: names of the parts ``[C, d]`` of which a client sends the rows of its classes.
     """
 
     counted: bool = True
+    rows: tuple[str, ...] = ("sums",)
 
 
 @dataclass(frozen=True)
@@ -255,15 +265,17 @@ class LocalRule(_MethodPart):
     False: each client uses its own. ``unlike``: whether clients may hold models of different
     architectures; each then has a rule bound to the layout of its own, and all uploads have the
     same shapes. ``trains_common``: whether clients train, beside a model of their own, one that all
-    have in common, which the server holds and sends: of several architectures the last. What a rule
-    does beside is an object that it has or has not: :attr:`personal`, :attr:`slicing`,
-    :attr:`prototypes`, :attr:`choice`.
+    have in common, which the server holds and sends: of several architectures the last.
+    ``measures_features``: whether features are measured before training. What a rule does beside is
+    an object that it has or has not: :attr:`personal`, :attr:`slicing`, :attr:`prototypes`,
+    :attr:`choice`.
     """
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
     shared: ClassVar[bool] = True
     unlike: ClassVar[bool] = False
     trains_common: ClassVar[bool] = False
+    measures_features: ClassVar[bool] = False
 
     @property
     def step_cost(self) -> float:
@@ -281,6 +293,12 @@ class LocalRule(_MethodPart):
         """Whether local work depends on :attr:`JobContext.mean_examples`, which a client of a
         deployment does not know."""
         return False
+
+    @property
+    def whole_batches(self) -> bool:
+        """Whether local work beside the loss looks at a batch as a whole, so that it cannot pass in
+        parts (``local.micro_batch``)."""
+        return self.trains_common
 
     def ignores_weights(self) -> str | None:
         """Return why the experiment's ``weights`` would decide nothing, and what to write instead;
@@ -318,6 +336,20 @@ class LocalRule(_MethodPart):
     def prototypes(self) -> Prototypes | None:
         """How mean features of classes are exchanged; None: they are not."""
         return None
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether the rule reads features of the client's samples, which a model without a linear
+        layer does not have."""
+        return self.prototypes is not None or self.measures_features
+
+    def measured_model(self, start: ModelState, context: JobContext) -> ModelState:
+        """Return the model whose features on all the client's training samples
+        :attr:`JobContext.measured` holds, by default that from which the client starts, ``start``.
+
+        Asked under :attr:`measures_features`; :meth:`phases` is asked once more after it, with
+        these features in its context."""
+        return start
 
     @property
     def groups(self) -> tuple[Layout, ...]:

@@ -47,7 +47,7 @@ from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.tasks.task import ModelState
 
-__all__ = ["PersonalLayers", "batch_norm_of", "check_layers", "head_of", "masks"]
+__all__ = ["PersonalLayers", "batch_norm_of", "check_layers", "head_of", "last_linear", "masks"]
 
 _VECTORS = ("x", "buffers", "counters")
 
@@ -69,6 +69,12 @@ def head_of(layout: Layout, layers: int) -> list[str]:
         for entry in (*layout, *layout.buffers, *layout.counters)
         if entry.layer in inside
     ]
+
+
+def last_linear(layout: Layout) -> tuple[int, int]:
+    """Return the outputs and inputs of a model's last linear layer."""
+    outputs, inputs = [e.shape for e in layout if e.linear and len(e.shape) == 2][-1]
+    return outputs, inputs
 
 
 def batch_norm_of(layout: Layout) -> list[str]:

@@ -17,7 +17,15 @@ from torch import Tensor
 
 from motley.tasks.task import ModelState
 
-__all__ = ["RECEIVED", "GradientAt", "GradientCorrection", "JointLoss", "Phase", "Tuning"]
+__all__ = [
+    "RECEIVED",
+    "FeatureObjective",
+    "GradientAt",
+    "GradientCorrection",
+    "JointLoss",
+    "Phase",
+    "Tuning",
+]
 
 RECEIVED = ""
 """The name of the received model among those that phases move."""
@@ -78,6 +86,13 @@ class JointLoss(Protocol):
         """
 
 
+class FeatureObjective(Protocol):
+    """The loss of a phase of its own, of the features of the model that the phase moves."""
+
+    def __call__(self, features: Tensor, targets: Tensor) -> Tensor:
+        """Return the per-sample loss ``[B]`` of features ``[B, d]`` and targets ``[B]``."""
+
+
 @dataclass(frozen=True)
 class Phase:
     """One stage of a client's local work.
@@ -92,6 +107,7 @@ class Phase:
     where: names of the parameters that move; None: all. The others get no gradient, decay, momentum
     or write.
     epochs: passes over the client's samples, also a part of one; None: the job's steps.
+    lr: learning rate; None: the job's.
     correction: of the gradient in every step.
     direction: what takes the gradient's place; None: the gradient itself.
     values: further tensors that the direction may read and replace, by name.
@@ -102,6 +118,10 @@ class Phase:
     take their steps together have one, or none has.
     common: whether the model that moves has the architecture that clients train in common
     (:attr:`motley.algorithms.parts.LocalRule.trains_common`), in place of their own.
+    objective: the loss in place of the method's; its rule reads features
+    (:attr:`motley.algorithms.parts.LocalRule.reads_features`).
+    still: whether the model stays as it is, in eval mode, while ``direction`` reads gradients.
+    reported: whether the client counts the steps of the received model, and reports their losses.
 
     Example
     -------
@@ -114,6 +134,7 @@ class Phase:
     start: ModelState | Callable[[Mapping[str, Tensor]], ModelState] | None = None
     where: frozenset[str] | None = None
     epochs: float | None = None
+    lr: float | None = None
     correction: GradientCorrection = field(default_factory=GradientCorrection)
     direction: Direction | None = None
     values: Mapping[str, Tensor] = field(default_factory=dict)
@@ -121,6 +142,9 @@ class Phase:
     beside: bool = False
     joint: JointLoss | None = None
     common: bool = False
+    objective: FeatureObjective | None = None
+    still: bool = False
+    reported: bool = True
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from motley.algorithms.parts import (
     Direction,
     JobContext,
     LocalRule,
+    MeasuredFeatures,
     Part,
     Phase,
     PreTrainingSignals,
@@ -152,6 +153,7 @@ class Client:
         self._prepares = setting.algorithm.loss.prepares
         self._sliced = rule.slicing is not None
         self._sends_features = rule.prototypes is not None
+        self._measures = rule.measures_features
         self.separates_clients = setting.separates_clients
         if self.separates_clients:
             self.chunk = setting.evaluation_batch or max(1, len(setting.task.federation.x))
@@ -179,6 +181,8 @@ class Client:
     def _train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
         setting = self.setting
         start, ctx, phases = context(setting, job, inputs)
+        if self._measures:
+            ctx, phases = self._measured(job, ctx, start)
         if self._sliced:
             ctx = dataclasses.replace(ctx, classes=self._classes(job))
         self.model.load(start)
@@ -190,7 +194,7 @@ class Client:
             if phase.model != RECEIVED
         }
         if self._sends_features:
-            values |= self._features(job)
+            values |= self._features(job)._asdict()
         return finish(
             setting,
             job,
@@ -233,18 +237,26 @@ class Client:
         part = self.samples.training
         return to_device(part.positions(np.array([job.client]), job.data_view), part.rows.device)
 
-    def _features(self, job: Job) -> Tensors:
-        """Return the features ``[n, d]`` of the job's samples under the loaded model, in eval mode
-        and without augmentation, and their targets."""
+    def _measured(
+        self, job: Job, ctx: JobContext, start: ModelState
+    ) -> tuple[JobContext, tuple[Phase, ...]]:
+        """Return the context of a job with features of its samples, and the phases that know
+        them."""
+        rule = self.setting.algorithm.local
+        self.model.load(rule.measured_model(start, ctx))
+        ctx = dataclasses.replace(ctx, measured=self._features(job))
+        return ctx, rule.phases(ctx)
+
+    def _features(self, job: Job) -> MeasuredFeatures:
+        """Return the features of the job's samples under the loaded model."""
         positions = self.positions(job)
         parts = []
         for rows in torch.split(self.samples.rows[positions], self.chunk):
             self.forward(self.samples.inputs(rows))
             parts.append(self.received.features())
-        return {
-            "features": torch.cat(parts),
-            "targets": self.samples.training.targets(positions, job.data_view),
-        }
+        return MeasuredFeatures(
+            torch.cat(parts), self.samples.training.targets(positions, job.data_view)
+        )
 
     def _classes(self, job: Job) -> Tensor | None:
         """Return which classes the job's samples have, bool ``[C]``; None where a target is no
@@ -280,7 +292,7 @@ class Client:
                         set_stream(
                             trained.model.module, phase_key(self.setting, "dropout", job, group[0])
                         )
-                    trained.model.module.train()
+                    trained.model.module.train(not phase.still)
                     anchor = trained.model.w.clone() if phase.common else ctx.x
                     stack.enter_context(trained.begin(phase, anchor))
                 for step, batches in enumerate(self._batches(job, group[0], extras)):
@@ -302,13 +314,15 @@ class Client:
                     else:
                         step_losses = self._joint_step(moved, batches[0])
                     for (phase, trained), loss in zip(moved, step_losses, strict=True):
-                        if phase.model == RECEIVED:
+                        if phase.reported and phase.model == RECEIVED:
                             losses.append(loss)
-                        if measured and phase.model == RECEIVED:
+                        if measured and phase.reported and phase.model == RECEIVED:
                             norms.append(
                                 squared_norms([block.g for block in trained.blocks])[0].sqrt()
                             )
-                        trained.step(job.lr, phase.correction.proximal, step)
+                        lr = job.lr if phase.lr is None else phase.lr
+                        if not phase.still:
+                            trained.step(lr, phase.correction.proximal, step)
         return TrainStats.of(losses, norms)
 
     def _joint_step(

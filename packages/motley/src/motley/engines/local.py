@@ -90,9 +90,9 @@ def refuses_method(setting: Setting) -> str | None:
             f"the loss {type(loss).__name__} compares features of several models, which "
             "sequential and threads compute"
         )
-    if rule.prototypes is not None:
+    if rule.reads_features:
         return (
-            f"clients under {type(rule).__name__} send features of their samples, which sequential "
+            f"clients under {type(rule).__name__} read features of their samples, which sequential "
             "and threads compute"
         )
     return None

@@ -54,6 +54,8 @@ def refuses_phases(rule: LocalRule, phases: Sequence[Phase]) -> str | None:
         for phase in phases
     ):
         reason = "has phases that depend on one another"
+    elif any(phase.lr is not None or phase.objective is not None for phase in phases):
+        reason = "has phases of a learning rate or a loss of their own"
     else:
         return None
     return f"local work under {type(rule).__name__} {reason}, which sequential and threads compute"

@@ -15,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from motley.algorithms.local_optimisers import Block, add_drift
 from motley.algorithms.parts import Phase, Tensors
+from motley.algorithms.phases import FeatureObjective
 from motley.algorithms.torch_optimizer import TorchOptimizer
 from motley.core.errors import ContractError
 from motley.engines.engine import Setting
@@ -71,8 +72,9 @@ class TrainedModule:
         self._steps_taken: list[int] = []
         self._corrected = False
         self._optimizer: torch.optim.Optimizer | None = None
+        self._objective: FeatureObjective | None = None
         algorithm = setting.algorithm
-        compares = algorithm.loss.whole_model or algorithm.local.prototypes is not None
+        compares = algorithm.loss.whole_model or algorithm.local.reads_features
         self._feature_hook = FeatureHook(self.model.module, self.model.layout) if compares else None
 
     def outputs(self, inputs: Tensor) -> Tensor:
@@ -85,10 +87,12 @@ class TrainedModule:
             return widened(self.model.module(inputs))
 
     def losses(self, batch: Batch, frozen: FrozenModels | None) -> Tensor:
-        """Return the per-sample losses; where the loss compares features, the inputs also pass
-        through the frozen models."""
+        """Return the per-sample losses, of the phase's own objective where it has one; where the
+        loss compares features, the inputs also pass through the frozen models."""
         loss = self.setting.algorithm.loss
         outputs = self.outputs(batch.inputs)
+        if self._objective is not None:
+            return self._objective(self.features(), batch.targets)
         if frozen is None:
             return loss.loss(outputs, batch.targets, batch.extra)
         return loss.compare(
@@ -111,6 +115,7 @@ class TrainedModule:
         ]
         self._moving = [entry for entry, _ in moving]
         self._chosen = [p for _, p in moving]
+        self._objective = phase.objective
         # weights are set from outside: they stay in the flat vector
         gathered = phase.direction is not None
         in_place = self.direct and self.channels_last and not gathered

@@ -344,9 +344,10 @@ def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: 
             "it out",
             "local.micro_batch",
         )
-    if algorithm.local.trains_common and experiment.local.micro_batch is not None:
+    if algorithm.local.whole_batches and experiment.local.micro_batch is not None:
+        name = experiment.algorithm["name"]
         raise ConfigError(
-            "two models learn from each other on whole batches; leave it out", "local.micro_batch"
+            f"under {name!r} clients compute with whole batches; leave it out", "local.micro_batch"
         )
     solver: Any = experiment.part("local.optimizer")
     if experiment.local.clip is not None:

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
+from motley.algorithms.parts import UPDATES, Prototypes
 from motley.core.arrays import Bools, Ids
 from motley.engines.engine import DataView, Evaluator
 from motley.rounds.channel import Channel
 from motley.rounds.holdings.holding import Bits, Holding, View
 from motley.tasks.task import Federation, ModelState
+from motley.transport.ledger import VALUE_BITS
 from motley.transport.packet import PacketSpec
-from motley.transport.wire import length
 
 __all__ = ["HeldPrototypes", "NearestPrototype", "joined", "own_classes"]
 
@@ -41,27 +42,38 @@ def own_classes(federation: Federation, ids: Ids, view: DataView | None = None) 
 
 
 class HeldPrototypes(Holding):
-    """A prototype for each of a client's own classes; counts that are not sent as numbers say which
-    classes there are, a bit each."""
+    """Rows for each of a client's own classes, beside what else an upload has; counts that are not
+    sent as numbers say which classes there are, a bit each."""
 
     @override
     def bits_up(self, channel: Channel, ids: Ids, round: int, view: View, full_bits: Bits) -> Bits:
-        exchanged = self.setting.algorithm.local.prototypes
-        counted = exchanged is None or exchanged.counted
+        exchanged = self.setting.algorithm.local.prototypes or Prototypes()
         classes, width = channel.parts["sums"].value.shape
+        by_class = {*exchanged.rows, "counts"}
+        beside = {name: spec for name, spec in channel.specs.items() if name not in by_class}
         counts = own_classes(self.setting.task.federation, ids, view).sum(1)
-        bits = [8 * length(_specs(own, classes, width, counted)) for own in counts.tolist()]
-        return np.array(bits, np.int64), 32 * counts * (width + counted)
+        bits = [
+            channel.upload_of(other_specs=beside | _specs(own, classes, width, exchanged))
+            for own in counts.tolist()
+        ]
+        values = len(exchanged.rows) * width + exchanged.counted
+        other_bits = sum(
+            channel.specs[name].values_bits()
+            for name in beside
+            if channel.parts[name].fold in UPDATES
+        )
+        return np.array(bits, np.int64), other_bits + VALUE_BITS * counts * values
 
 
-def _specs(own: int, classes: int, width: int, counted: bool) -> dict[str, PacketSpec]:
-    """Return how the upload of a client with so many classes of its own is written; the places of
-    the counts are those of the sums."""
-    if counted:
+def _specs(own: int, classes: int, width: int, exchanged: Prototypes) -> dict[str, PacketSpec]:
+    """Return how the parts by class of a client with so many classes of its own are written; the
+    places of the counts are those of all rows."""
+    if exchanged.counted:
         places = PacketSpec(classes, own, "indices")
     else:
         places = PacketSpec(classes, classes, coding="codes32")
-    return {"sums": PacketSpec(own * width, own * width), "counts": places}
+    rows = PacketSpec(own * width, own * width)
+    return {**dict.fromkeys(exchanged.rows, rows), "counts": places}
 
 
 class NearestPrototype:
