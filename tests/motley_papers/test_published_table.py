@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from motley import cli
@@ -71,12 +72,34 @@ def test_printed_numbers_as_they_are_written():
 
 
 @pytest.mark.parametrize(
+    ("text", "mean", "deviation"),
+    [
+        ("92.71%", 92.71, None),
+        ("**92.71**", 92.71, None),
+        ("92.71% ± 0.2%", 92.71, 0.2),
+        (r"$\mathbf{92.71} \pm 0.2$", 92.71, 0.2),
+        (r"\textbf{92.71\%} (.2)", 92.71, 0.2),
+        ("−1.5", -1.5, None),
+    ],
+)
+def test_numbers_as_pages_and_latex_write_them(text, mean, deviation):
+    number = printed_numbers(f"m | a\nx | {text}")["x", "a"]
+    assert number.mean == mean
+    assert number.decimals == (1 if text == "−1.5" else 2)
+    assert number.deviation == deviation if deviation else np.isnan(number.deviation)
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"cell": "much"}, "got 'much' at FedAvg, accuracy; expected MEAN ± DEVIATION"),
         ({"[method.FedSGD]": "[method.FedSDG]"}, r"printed has 'FedSGD' \(did you mean 'FedSDG'\?"),
         ({'again = "final"': 'agian = "final"'}, "printed has 'again'.*no such key"),
         ({'"final"\nagain': '"finale"\nagain'}, "there is no measure 'finale'"),
+        (
+            {'again = "final"': 'again = { partition = "shards" }'},
+            r"columns.again: got {'partition': 'shards'}; expected settings and the measure",
+        ),
         ({"seeds = [0, 1]": "seeds = []"}, "seeds is empty"),
         ({"FedSGD | .10 ± .00 | .20": "FedSGD | .10"}, "2 cells; expected 3"),
         ({"title": "titel"}, "title"),
@@ -116,6 +139,39 @@ def test_a_table_is_run_and_judged(table, tmp_path):
     assert again.cells == refereed.cells
     with pytest.raises(ConfigError, match="got the method 'Nobody'; expected some of: FedAvg"):
         referee(read(path), methods=["Nobody"])
+
+
+SETTINGS = """again = { measure = "final", partition = "label_count" }
+third = { measure = "peak", partition = "label_count" }"""
+
+
+def test_columns_with_settings_have_runs_of_their_own(table, tmp_path):
+    """FedAvg has no number in the second column, so it is not run there; the third, of the same
+    settings as the second, needs no runs of its own."""
+    read_table = read(table(**{'again = "final"': SETTINGS}))
+    assert read_table.columns_run("FedAvg") == ["accuracy"]
+    assert read_table.columns_run("FedSGD") == ["accuracy", "again"]
+    assert read_table.run_for("third") == "again"
+    partitions = [
+        read_table.experiment("FedSGD", 0, None, column).partition["name"]
+        for column in ("accuracy", "again")
+    ]
+    assert partitions == ["iid", "label_count"]
+    refereed = referee(read_table, out=tmp_path / "runs", seeds=[0])
+    assert refereed.counts["measured"] == 3
+    assert list(refereed.runs) == [
+        ("FedAvg", "accuracy"),
+        ("FedSGD", "accuracy"),
+        ("FedSGD", "again"),
+    ]
+    assert len({run.directory for runs in refereed.runs.values() for run in runs.values()}) == 3
+    assert set(refereed.values) == {*refereed.cells, ("FedSGD", "third")}
+
+
+def test_a_setting_of_a_column_that_is_none_names_it(table):
+    settings = 'again = { measure = "final", cohrot = 3 }'
+    with pytest.raises(ConfigError, match=r"theirs, FedSGD, again: .*cohrot"):
+        read(table(**{'again = "final"': settings})).experiment("FedSGD", 0, None, "again")
 
 
 def test_the_command_runs_a_table_and_refuses_what_is_of_recipes(table, tmp_path, capfd):

@@ -62,7 +62,8 @@ class Refereed:
     table: as published.
     values: what was measured of every row and column.
     directory: of the runs, or of the kept numbers.
-    runs: row -> seed -> run; none where kept numbers are judged.
+    runs: (row, the first column with its settings) -> seed -> run; none where kept numbers are
+    judged.
     failures: runs that failed.
     wall_s: wall seconds of this call.
     """
@@ -70,7 +71,7 @@ class Refereed:
     table: PublishedTable
     values: Values
     directory: Path
-    runs: Mapping[str, Mapping[int, Run]] = field(default_factory=dict)
+    runs: Mapping[tuple[str, str], Mapping[int, Run]] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     wall_s: float = 0.0
 
@@ -166,35 +167,41 @@ def referee(
     with imports(allow_import or table.folder is None):
         table.check_code()
         points = {
-            (row, seed): Point(row, table.experiment(row, seed, data))
+            (row, column, seed): Point(
+                f"{row}, {column}" if table.column_settings(column) else row,
+                table.experiment(row, seed, data, column),
+            )
             for row in rows
+            for column in table.columns_run(row)
             for seed in seeds or table.seeds
         }
         if tell is not None:
             minutes = "" if table.minutes is None else f", about {table.minutes:g} min on two cores"
-            tell(f"{len(points)} runs of {table.title}{minutes}; what is finished is not run again")
+            runs = "1 run" if len(points) == 1 else f"{len(points)} runs"
+            tell(f"{runs} of {table.title}{minutes}; what is finished is not run again")
         folders = {
             key: directory / "runs" / point.experiment.result_id() for key, point in points.items()
         }
         unique = {folder: points[key] for key, folder in folders.items()}
         done, failures = _run(unique, data, jobs, progress) if run else (_finished(unique), [])
-    runs: dict[str, dict[int, Run]] = {}
-    for (row, seed), folder in folders.items():
+    made: dict[tuple[str, str], dict[int, Run]] = {}
+    for (row, column, seed), folder in folders.items():
         if folder in done:
-            runs.setdefault(row, {})[seed] = done[folder]
-    values = _values(table, runs)
+            made.setdefault((row, column), {})[seed] = done[folder]
+    values = _values(table, made)
     return Refereed(
-        table, values, directory, runs=runs, failures=failures, wall_s=monotonic() - begun
+        table, values, directory, runs=made, failures=failures, wall_s=monotonic() - begun
     )
 
 
-def _values(table: PublishedTable, runs: Mapping[str, Mapping[int, Run]]) -> Values:
+def _values(table: PublishedTable, runs: Mapping[tuple[str, str], Mapping[int, Run]]) -> Values:
     """Return what runs have in the table's columns; nothing of one that ended without a number."""
     out: dict[tuple[str, str], dict[int, float]] = {}
-    for column, name in table.columns.items():
-        measure = measure_of(name)
-        for row, by_seed in runs.items():
-            for seed, run in by_seed.items():
+    for column in table.columns:
+        measure = measure_of(table.measure(column))
+        of_runs = table.run_for(column)
+        for row in table.method:
+            for seed, run in runs.get((row, of_runs), {}).items():
                 value = measure.of(run, None).value / table.unit
                 if not isnan(value):
                     out.setdefault((row, column), {})[seed] = value
@@ -253,22 +260,23 @@ def keep(refereed: Refereed) -> Path:
     if path is None:
         raise ConfigError("it is for tables of the package, in a checkout of Motley", "--keep")
     names = {
-        (row, seed): run.directory.name
-        for row, by_seed in refereed.runs.items()
+        (*place, seed): run.directory.name
+        for place, by_seed in refereed.runs.items()
         for seed, run in by_seed.items()
     }
     if missing := [
         f"{row}, seed {seed}"
         for row in table.method
+        for column in table.columns_run(row)
         for seed in table.seeds
-        if (row, seed) not in names
+        if (row, column, seed) not in names
     ]:
         raise ConfigError(
             f"{len(missing)} runs are missing ({missing[0]}); those of all rows are kept together",
             "--keep",
         )
     rows = [
-        (row, column, seed, f"{value:.12g}", names[row, seed])
+        (row, column, seed, f"{value:.12g}", names[row, table.run_for(column), seed])
         for (row, column), by_seed in refereed.values.items()
         for seed, value in by_seed.items()
         if seed in table.seeds
