@@ -224,6 +224,30 @@ def test_a_table_brings_its_task(table, tmp_path, monkeypatch):
     assert [task.federation.x.max().item() for task in tasks] == [1.0, 2.0]
 
 
+RULE = """
+from dataclasses import dataclass
+from motley.algorithms.losses import CrossEntropy
+
+@dataclass(frozen=True)
+class Theirs(CrossEntropy):
+    pass
+"""
+
+
+def test_components_beside_a_table_are_found(table, tmp_path, monkeypatch, capfd):
+    """Whatever the working directory is; the file's name in place of the module's is told."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "theirs_rule.py").write_text(RULE, encoding="utf-8")
+    path = table(**{"[base]": '[base]\nloss = { name = "theirs_rule:Theirs" }'})
+    words = ["reproduce", str(path), "--seeds", "0", "--out", str(tmp_path / "runs")]
+    assert cli.call(words) != 0
+    assert "--allow-import at the command line" in capfd.readouterr().err
+    assert cli.call([*words, "--allow-import"]) == 0
+    path = table(**{"[base]": '[base]\nloss = { name = "theirs_rule.py:Theirs" }'})
+    assert cli.call([*words, "--allow-import"]) != 0
+    assert "a module, not its file: 'theirs_rule:Theirs'" in capfd.readouterr().err
+
+
 def test_the_skeleton_is_a_table_that_loads(tmp_path):
     (text,) = skeleton("recipe", "my_table").values()
     (tmp_path / "my_table.toml").write_text(text, encoding="utf-8")

@@ -17,6 +17,7 @@ from motley.commands.shared_options import (
     Settings,
     check_data,
     formats_of,
+    import_from_here,
     raise_failures,
     say,
     seeds_of,
@@ -187,7 +188,7 @@ def reproduce(
             data=data,
             out=out,
             jobs=jobs,
-            allow_import=allow_import,
+            allow_import=import_from_here(allow_import),
             run=run,
         )
         return

@@ -218,6 +218,8 @@ class PublishedTable(RecipeTable):
             options, rest = {}, settings
         keys = document.set_keys(_with_seed(self.base, seed), rest, {"seed": seed})
         keys["name"] = self.name
+        if self.folder is not None and imports_allowed():
+            _find_beside(self.folder / self.name)
         try:
             if self.task is not None:
                 changes = {key.removeprefix("task."): value for key, value in options.items()}
@@ -279,11 +281,16 @@ def _function(target: str, folder: Path | None) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
+def _find_beside(path: Path) -> None:
+    """Let modules beside a file be found, as in a script."""
+    if (beside := str(path.parent.resolve())) not in sys.path:
+        sys.path.append(beside)
+
+
 @cache
 def _loaded(path: Path) -> Any:
     """Import a file as a module of its own name; modules beside it are found, as in a script."""
-    if (beside := str(path.parent.resolve())) not in sys.path:
-        sys.path.append(beside)
+    _find_beside(path)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"there is no {path}")
