@@ -166,6 +166,8 @@ def test_columns_with_settings_have_runs_of_their_own(table, tmp_path):
     ]
     assert len({run.directory for runs in refereed.runs.values() for run in runs.values()}) == 3
     assert set(refereed.values) == {*refereed.cells, ("FedSGD", "third")}
+    one = referee(read_table, out=tmp_path / "runs", seeds=[0], columns=["third"], run=False)
+    assert list(one.runs) == [("FedSGD", "again")]
 
 
 def test_a_setting_of_a_column_that_is_none_names_it(table):
@@ -184,7 +186,11 @@ def test_the_command_runs_a_table_and_refuses_what_is_of_recipes(table, tmp_path
     for more, message in [
         (["--scale", "paper"], "it is one published table"),
         (["--no-run", "--keep"], "--keep: it is for tables of the package, in a checkout of M"),
-        (["--only", "rule=x"], "got rule; a published table has methods"),
+        (
+            ["--only", "rule=x"],
+            "got rule; a published table has methods and columns, --only method=",
+        ),
+        (["--only", "column=agian"], "the column 'agian' (did you mean 'again'?); expected some"),
     ]:
         assert cli.call(["reproduce", str(path), *more]) != 0
         assert message in capfd.readouterr().err

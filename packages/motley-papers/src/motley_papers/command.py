@@ -237,14 +237,17 @@ def _referee(
     from motley_papers.referee import keep, referee, show, write
 
     places = _places(only)
-    if other := [axis for axis in places if axis != "method"]:
+    if other := [axis for axis in places if axis not in ("method", "column")]:
         raise ConfigError(
-            f"got {other[0]}; a published table has methods, --only method=A,B", "only"
+            f"got {other[0]}; a published table has methods and columns, --only method=A,B or "
+            "--only column=A,B",
+            "only",
         )
     refereed = referee(
         read(name),
         seeds=seeds_of(seeds),
         methods=places.get("method"),
+        columns=places.get("column"),
         progress=True,
         tell=say,
         **how,

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from motley.core.components import imports
 from motley.core.csv_text import csv_rows, csv_text
-from motley.core.errors import ConfigError, DataError
+from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.files import no_file
 from motley.experiments import document
 from motley.experiments.sweep import Failure, run_points
@@ -132,6 +132,7 @@ def referee(
     out: Path | None = None,
     seeds: Sequence[int] | None = None,
     methods: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
     jobs: int = 1,
     allow_import: bool = False,
     progress: bool = False,
@@ -146,6 +147,7 @@ def referee(
     out: folder of the runs, ``runs/NAME`` by default.
     seeds: in place of the table's.
     methods: rows that are run; None: all.
+    columns: columns that are run for, with those of the same settings; None: all.
     jobs: runs at a time.
     allow_import: let a table of one's own name code, which it runs.
     progress: show the runs on standard error.
@@ -159,11 +161,8 @@ def referee(
     """
     begun = monotonic()
     directory = out or Path("runs") / table.name
-    rows = list(table.method if methods is None else methods)
-    if unknown := [row for row in rows if row not in table.method]:
-        raise ConfigError(
-            f"got the method {unknown[0]!r}; expected some of: {', '.join(table.method)}", "only"
-        )
+    rows = _chosen("method", methods, list(table.method))
+    places = {table.run_for(name) for name in _chosen("column", columns, list(table.columns))}
     with imports(allow_import or table.folder is None):
         table.check_code()
         points = {
@@ -173,6 +172,7 @@ def referee(
             )
             for row in rows
             for column in table.columns_run(row)
+            if column in places
             for seed in seeds or table.seeds
         }
         if tell is not None:
@@ -192,6 +192,23 @@ def referee(
     return Refereed(
         table, values, directory, runs=made, failures=failures, wall_s=monotonic() - begun
     )
+
+
+def _chosen(kind: str, names: Sequence[str] | None, known: list[str]) -> list[str]:
+    """Return the names that are asked for, of a table's rows or columns.
+
+    Raises
+    ------
+    ConfigError: there is no such row or column.
+    """
+    for name in names or ():
+        if name not in known:
+            raise ConfigError(
+                f"got the {kind} {name!r}{suggest(name, known)}; expected some of: "
+                f"{', '.join(known)}",
+                "only",
+            )
+    return known if names is None else list(names)
 
 
 def _values(table: PublishedTable, runs: Mapping[tuple[str, str], Mapping[int, Run]]) -> Values:
