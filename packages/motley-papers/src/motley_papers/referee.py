@@ -175,10 +175,10 @@ def referee(
             if column in places
             for seed in seeds or table.seeds
         }
-        if tell is not None:
+        if tell is not None and run:
             minutes = "" if table.minutes is None else f", about {table.minutes:g} min on two cores"
-            runs = "1 run" if len(points) == 1 else f"{len(points)} runs"
-            tell(f"{runs} of {table.title}{minutes}; what is finished is not run again")
+            count = "1 run" if len(points) == 1 else f"{len(points)} runs"
+            tell(f"{count} of {table.title}{minutes}; what is finished is not run again")
         folders = {
             key: directory / "runs" / point.experiment.result_id() for key, point in points.items()
         }
