@@ -12,7 +12,16 @@ from motley import cli
 from motley.core.errors import ConfigError, DataError
 from motley.experiments.skeleton import skeleton
 from motley_papers.published_table import names, printed_numbers, read
-from motley_papers.referee import cell_table, cells_csv, counted, outside, referee, write
+from motley_papers.referee import (
+    cell_table,
+    cells_csv,
+    counted,
+    keep,
+    kept,
+    outside,
+    referee,
+    write,
+)
 
 TABLE = '''
 title = "A table"
@@ -168,6 +177,35 @@ def test_columns_with_settings_have_runs_of_their_own(table, tmp_path):
     assert set(refereed.values) == {*refereed.cells, ("FedSGD", "third")}
     one = referee(read_table, out=tmp_path / "runs", seeds=[0], columns=["third"], run=False)
     assert list(one.runs) == [("FedSGD", "again")]
+
+
+def test_rows_are_kept_one_by_one_with_all_their_seeds(table, tmp_path, monkeypatch):
+    path = tmp_path / "kept" / "theirs.csv"
+    path.parent.mkdir()
+    monkeypatch.setattr("motley_papers.referee._kept_in", lambda table: path)
+    read_table = read(table(**{'again = "final"': SETTINGS}))
+    runs = {"out": tmp_path / "runs", "methods": ["FedSGD"]}
+    with pytest.raises(
+        ConfigError, match=r"2 runs are missing \(FedSGD, accuracy, seed 1\).*--only"
+    ):
+        keep(referee(read_table, seeds=[0], **runs))
+    with pytest.raises(ConfigError, match=r"all runs are missing \(theirs\)"):
+        keep(referee(read_table, out=tmp_path / "others", run=False))
+    keep(referee(read_table, columns=["again"], **runs))
+    lines = path.read_text().splitlines()
+    assert [line.rsplit(",", 2)[0] for line in lines] == [
+        "method,column,seed",
+        "FedSGD,again,0",
+        "FedSGD,again,1",
+        "FedSGD,third,0",
+        "FedSGD,third,1",
+    ]
+    keep(referee(read_table, columns=["accuracy"], **runs))
+    assert [line for line in path.read_text().splitlines() if ",accuracy," not in line] == lines
+    assert len(kept(read_table).cells) == 2
+    path.write_text(path.read_text().replace("FedSGD,again,0", "FedSGD,again,none"))
+    with pytest.raises(DataError, match=r"theirs.csv, line 4: .*the seed a whole number"):
+        kept(read_table)
 
 
 def test_a_setting_of_a_column_that_is_none_names_it(table):

@@ -252,53 +252,75 @@ def kept(table: PublishedTable) -> Refereed | None:
     if path is None or no_file(path) is not None:
         return None
     values: dict[tuple[str, str], dict[int, float]] = {}
-    for line, row in enumerate(csv_rows(document.read_text(path, "kept numbers of a table")), 2):
+    for row in _kept_rows(path):
+        values.setdefault((row["method"], row["column"]), {})[int(row["seed"])] = float(
+            row["value"]
+        )
+    return Refereed(table, values, path.parent)
+
+
+def _kept_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a file of kept numbers; none where there is no such file.
+
+    Raises
+    ------
+    DataError: it is no such table.
+    """
+    if no_file(path) is not None:
+        return []
+    rows = list(csv_rows(document.read_text(path, "kept numbers of a table")))
+    for line, row in enumerate(rows, 2):
         try:
-            by_seed = values.setdefault((row["method"], row["column"]), {})
-            by_seed[int(row["seed"])] = float(row["value"])
+            _ = [row[name] for name in _KEPT], int(row["seed"]), float(row["value"])
         except (KeyError, ValueError):
             raise DataError(
                 f"{path}, line {line}: got {dict(row)}; expected the columns "
                 f"{', '.join(_KEPT)}, the seed a whole number and the value a number"
             ) from None
-    return Refereed(table, values, path.parent)
+    return rows
 
 
 def keep(refereed: Refereed) -> Path:
-    """Put the numbers of all rows and seeds of a table into the checkout's file of it.
+    """Put the numbers of the rows and columns that have runs into the checkout's file of a table;
+    those of others stay there.
 
     Raises
     ------
-    ConfigError: a table of one's own, outside a checkout, or not all runs are there. StoreError:
-    it cannot be written.
+    ConfigError: a table of one's own, outside a checkout, or no runs, or not those of all seeds.
+    DataError: the file is no such table. StoreError: it cannot be written.
     """
     table = refereed.table
     path = _kept_in(table)
     if path is None:
         raise ConfigError("it is for tables of the package, in a checkout of Motley", "--keep")
-    names = {
-        (*place, seed): run.directory.name
-        for place, by_seed in refereed.runs.items()
-        for seed, run in by_seed.items()
-    }
-    if missing := [
-        f"{row}, seed {seed}"
-        for row in table.method
-        for column in table.columns_run(row)
+    missing = [
+        f"{row}, {column}, seed {seed}"
+        for (row, column), by_seed in refereed.runs.items()
         for seed in table.seeds
-        if (row, column, seed) not in names
-    ]:
+        if seed not in by_seed
+    ]
+    if missing or not refereed.runs:
         raise ConfigError(
-            f"{len(missing)} runs are missing ({missing[0]}); those of all rows are kept together",
+            f"{len(missing) or 'all'} runs are missing ({missing[0] if missing else table.name}); "
+            "all seeds of a row are kept together: run them, or leave the row out with --only",
             "--keep",
         )
-    rows = [
-        (row, column, seed, f"{value:.12g}", names[row, table.run_for(column), seed])
-        for (row, column), by_seed in refereed.values.items()
-        for seed, value in by_seed.items()
-        if seed in table.seeds
-    ]
-    replace_files({path: csv_text([_KEPT, *rows])}, path)
+    runs = {
+        (row, column): refereed.runs[row, table.run_for(column)]
+        for column in table.columns
+        for row in table.method
+        if (row, table.run_for(column)) in refereed.runs
+    }
+    rows = [row for row in _kept_rows(path) if (row["method"], row["column"]) not in runs]
+    for (row, column), by_seed in runs.items():
+        values = refereed.values.get((row, column), {})
+        for seed in table.seeds:
+            if seed in values:
+                entry = (row, column, str(seed), f"{values[seed]:.12g}", by_seed[seed].directory)
+                rows.append(dict(zip(_KEPT, (*entry[:4], entry[4].name), strict=True)))
+    columns, methods = list(table.columns), list(table.method)
+    rows.sort(key=lambda row: (columns.index(row["column"]), methods.index(row["method"])))
+    replace_files({path: csv_text([_KEPT, *(list(row.values()) for row in rows)])}, path)
     return path
 
 
