@@ -39,6 +39,7 @@ Rate = { "task.slope" = 2.0 }
 [columns]
 accuracy = "final"
 '''
+HEAD = "method | accuracy | uniform"
 MADE = """
 import numpy as np
 from torch import nn
@@ -124,7 +125,18 @@ def test_runs_of_the_recipe_are_there_already(here: Path) -> None:
     a, b = explanation.plan.ends
     for row, combination in (("FedAvg", a), ("FedSGD", b)):
         for run in explanation.runs[combination]:
-            assert run.directory == refereed.runs[row][run.seed].directory
+            assert run.directory == refereed.runs[row, "accuracy"][run.seed].directory
+
+
+def test_a_column_with_settings_is_named_after_the_row(here: Path) -> None:
+    columns = 'accuracy = "final"\nuniform = { measure = "final", weights = "uniform" }'
+    text = TABLE.replace('accuracy = "final"', columns).replace("method | accuracy", HEAD)
+    (here / "theirs.toml").write_text(text.replace("| .5", "| .5 | .5"))
+    with imports(True):
+        planned = plan_of("recipe:theirs.toml/FedAvg/accuracy", "recipe:theirs.toml/FedAvg/uniform")
+    assert [cause.name for cause in planned.causes] == ["weights"]
+    with pytest.raises(ConfigError, match=r"the row 'FedAvg', .* of: FedAvg/accuracy; FedAvg/u"):
+        plan_of("recipe:theirs.toml/FedAvg", changes=["cohort=3"])
 
 
 @pytest.mark.parametrize(

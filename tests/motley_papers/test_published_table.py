@@ -5,13 +5,23 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from motley import cli
 from motley.core.errors import ConfigError, DataError
 from motley.experiments.skeleton import skeleton
 from motley_papers.published_table import names, printed_numbers, read
-from motley_papers.referee import cell_table, cells_csv, counted, outside, referee, write
+from motley_papers.referee import (
+    cell_table,
+    cells_csv,
+    counted,
+    keep,
+    kept,
+    outside,
+    referee,
+    write,
+)
 
 TABLE = '''
 title = "A table"
@@ -71,12 +81,34 @@ def test_printed_numbers_as_they_are_written():
 
 
 @pytest.mark.parametrize(
+    ("text", "mean", "deviation"),
+    [
+        ("92.71%", 92.71, None),
+        ("**92.71**", 92.71, None),
+        ("92.71% ± 0.2%", 92.71, 0.2),
+        (r"$\mathbf{92.71} \pm 0.2$", 92.71, 0.2),
+        (r"\textbf{92.71\%} (.2)", 92.71, 0.2),
+        ("−1.5", -1.5, None),
+    ],
+)
+def test_numbers_as_pages_and_latex_write_them(text, mean, deviation):
+    number = printed_numbers(f"m | a\nx | {text}")["x", "a"]
+    assert number.mean == mean
+    assert number.decimals == (1 if text == "−1.5" else 2)
+    assert number.deviation == deviation if deviation else np.isnan(number.deviation)
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"cell": "much"}, "got 'much' at FedAvg, accuracy; expected MEAN ± DEVIATION"),
         ({"[method.FedSGD]": "[method.FedSDG]"}, r"printed has 'FedSGD' \(did you mean 'FedSDG'\?"),
         ({'again = "final"': 'agian = "final"'}, "printed has 'again'.*no such key"),
         ({'"final"\nagain': '"finale"\nagain'}, "there is no measure 'finale'"),
+        (
+            {'again = "final"': 'again = { partition = "shards" }'},
+            r"columns.again: got {'partition': 'shards'}; expected settings and the measure",
+        ),
         ({"seeds = [0, 1]": "seeds = []"}, "seeds is empty"),
         ({"FedSGD | .10 ± .00 | .20": "FedSGD | .10"}, "2 cells; expected 3"),
         ({"title": "titel"}, "title"),
@@ -118,6 +150,70 @@ def test_a_table_is_run_and_judged(table, tmp_path):
         referee(read(path), methods=["Nobody"])
 
 
+SETTINGS = """again = { measure = "final", partition = "label_count" }
+third = { measure = "peak", partition = "label_count" }"""
+
+
+def test_columns_with_settings_have_runs_of_their_own(table, tmp_path):
+    """FedAvg has no number in the second column, so it is not run there; the third, of the same
+    settings as the second, needs no runs of its own."""
+    read_table = read(table(**{'again = "final"': SETTINGS}))
+    assert read_table.columns_run("FedAvg") == ["accuracy"]
+    assert read_table.columns_run("FedSGD") == ["accuracy", "again"]
+    assert read_table.run_for("third") == "again"
+    partitions = [
+        read_table.experiment("FedSGD", 0, None, column).partition["name"]
+        for column in ("accuracy", "again")
+    ]
+    assert partitions == ["iid", "label_count"]
+    refereed = referee(read_table, out=tmp_path / "runs", seeds=[0])
+    assert refereed.counts["measured"] == 3
+    assert list(refereed.runs) == [
+        ("FedAvg", "accuracy"),
+        ("FedSGD", "accuracy"),
+        ("FedSGD", "again"),
+    ]
+    assert len({run.directory for runs in refereed.runs.values() for run in runs.values()}) == 3
+    assert set(refereed.values) == {*refereed.cells, ("FedSGD", "third")}
+    one = referee(read_table, out=tmp_path / "runs", seeds=[0], columns=["third"], run=False)
+    assert list(one.runs) == [("FedSGD", "again")]
+
+
+def test_rows_are_kept_one_by_one_with_all_their_seeds(table, tmp_path, monkeypatch):
+    path = tmp_path / "kept" / "theirs.csv"
+    path.parent.mkdir()
+    monkeypatch.setattr("motley_papers.referee._kept_in", lambda table: path)
+    read_table = read(table(**{'again = "final"': SETTINGS}))
+    runs = {"out": tmp_path / "runs", "methods": ["FedSGD"]}
+    with pytest.raises(
+        ConfigError, match=r"2 runs are missing \(FedSGD, accuracy, seed 1\).*--only"
+    ):
+        keep(referee(read_table, seeds=[0], **runs))
+    with pytest.raises(ConfigError, match=r"all runs are missing \(theirs\)"):
+        keep(referee(read_table, out=tmp_path / "others", run=False))
+    keep(referee(read_table, columns=["again"], **runs))
+    lines = path.read_text().splitlines()
+    assert [line.rsplit(",", 2)[0] for line in lines] == [
+        "method,column,seed",
+        "FedSGD,again,0",
+        "FedSGD,again,1",
+        "FedSGD,third,0",
+        "FedSGD,third,1",
+    ]
+    keep(referee(read_table, columns=["accuracy"], **runs))
+    assert [line for line in path.read_text().splitlines() if ",accuracy," not in line] == lines
+    assert len(kept(read_table).cells) == 2
+    path.write_text(path.read_text().replace("FedSGD,again,0", "FedSGD,again,none"))
+    with pytest.raises(DataError, match=r"theirs.csv, line 4: .*the seed a whole number"):
+        kept(read_table)
+
+
+def test_a_setting_of_a_column_that_is_none_names_it(table):
+    settings = 'again = { measure = "final", cohrot = 3 }'
+    with pytest.raises(ConfigError, match=r"theirs, FedSGD, again: .*cohrot"):
+        read(table(**{'again = "final"': settings})).experiment("FedSGD", 0, None, "again")
+
+
 def test_the_command_runs_a_table_and_refuses_what_is_of_recipes(table, tmp_path, capfd):
     path = table()
     out = str(tmp_path / "runs")
@@ -128,7 +224,11 @@ def test_the_command_runs_a_table_and_refuses_what_is_of_recipes(table, tmp_path
     for more, message in [
         (["--scale", "paper"], "it is one published table"),
         (["--no-run", "--keep"], "--keep: it is for tables of the package, in a checkout of M"),
-        (["--only", "rule=x"], "got rule; a published table has methods"),
+        (
+            ["--only", "rule=x"],
+            "got rule; a published table has methods and columns, --only method=",
+        ),
+        (["--only", "column=agian"], "the column 'agian' (did you mean 'again'?); expected some"),
     ]:
         assert cli.call(["reproduce", str(path), *more]) != 0
         assert message in capfd.readouterr().err
@@ -166,6 +266,30 @@ def test_a_table_brings_its_task(table, tmp_path, monkeypatch):
     tasks = [made.experiment(row, 1).own_task for row in ("FedAvg", "FedSGD")]
     assert [task.name for task in tasks] == ["own 1"] * 2
     assert [task.federation.x.max().item() for task in tasks] == [1.0, 2.0]
+
+
+RULE = """
+from dataclasses import dataclass
+from motley.algorithms.losses import CrossEntropy
+
+@dataclass(frozen=True)
+class Theirs(CrossEntropy):
+    pass
+"""
+
+
+def test_components_beside_a_table_are_found(table, tmp_path, monkeypatch, capfd):
+    """Whatever the working directory is; the file's name in place of the module's is told."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "theirs_rule.py").write_text(RULE, encoding="utf-8")
+    path = table(**{"[base]": '[base]\nloss = { name = "theirs_rule:Theirs" }'})
+    words = ["reproduce", str(path), "--seeds", "0", "--out", str(tmp_path / "runs")]
+    assert cli.call(words) != 0
+    assert "--allow-import at the command line" in capfd.readouterr().err
+    assert cli.call([*words, "--allow-import"]) == 0
+    path = table(**{"[base]": '[base]\nloss = { name = "theirs_rule.py:Theirs" }'})
+    assert cli.call([*words, "--allow-import"]) != 0
+    assert "a module, not its file: 'theirs_rule:Theirs'" in capfd.readouterr().err
 
 
 def test_the_skeleton_is_a_table_that_loads(tmp_path):

@@ -18,6 +18,7 @@ from motley.tasks.public_data.canonical import by_class
 from motley.tasks.public_data.search import search
 from motley.tasks.task import Dataset
 from motley.world.partition.heterofl_shards import HeteroFLShards, torch_permutation
+from motley.world.partition.ji_shards import JiShards
 from motley.world.partition.niid_bench import FlowerNiidBench, NiidBench
 
 KEY = Key(0)
@@ -196,6 +197,44 @@ def test_heterofl_iid_is_torchs_permutation_cut() -> None:
     assert rows_of(HeteroFLShards("iid")) == drawn.sort().values.tolist()
 
 
+def test_ji_shards_by_hand() -> None:
+    """The example of the module."""
+    labels = np.array([0, 0, 1, 1, 2, 2, 3, 3])
+    assert rows_of(JiShards(), labels, clients=2) == [[4, 5, 6, 7], [0, 1, 2, 3]]
+    assert rows_of(JiShards(kept=0.8), labels, clients=2) == [[4, 5, 6], [0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("seed", "kept", "counts"),
+    [
+        (0, 1.0, [{0: 300, 8: 300}, {2: 300, 3: 300}, {2: 300, 5: 300}]),
+        (0, 0.8, [{0: 180, 8: 300}, {2: 180, 3: 300}, {2: 300, 5: 180}]),
+        (1, 0.8, [{1: 300, 2: 180}, {4: 180, 8: 300}, {9: 480}]),
+    ],
+)
+def test_ji_shards_are_those_of_the_codes(
+    seed: int, kept: float, counts: list[dict[int, int]]
+) -> None:
+    """MNIST, 100 clients: labels of the first three, as both codes give them after that seed."""
+    parts = JiShards(kept=kept, seed=seed).split(KEY, MNIST, 100)
+    assert set(parts.rows.sizes.tolist()) == {int(600 * kept)}
+    for rows, wanted in zip(parts.rows, counts, strict=False):
+        labels, sizes = np.unique(MNIST[rows], return_counts=True)
+        assert dict(zip(labels.tolist(), sizes.tolist(), strict=True)) == wanted
+    notes = {} if kept == 1.0 else {"ji_shards": "12000 of 60000 samples are of nobody"}
+    assert parts.notes == notes
+
+
+@pytest.mark.parametrize("seed", [0, 42])
+def test_ji_iid_rows_by_sets(seed: int) -> None:
+    rng = np.random.RandomState(seed)
+    left = list(range(60))
+    for mine in rows_of(JiShards("iid", kept=0.8, seed=seed), clients=7):
+        drawn = set(rng.choice(left, 8, replace=False))
+        left = list(set(left) - drawn)
+        assert mine == sorted(list(drawn)[:6])
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -210,6 +249,11 @@ def test_heterofl_iid_is_torchs_permutation_cut() -> None:
         (lambda: HeteroFLShards("quantity"), "expected 'shards' or 'iid'"),  # type: ignore[arg-type]
         (lambda: HeteroFLShards(shards=0), "got shards = 0; expected at least 1 per client"),
         (lambda: HeteroFLShards(seed=-1), "got seed = -1; expected 0 to 4294967295"),
+        (lambda: JiShards("quantity"), "expected 'shards' or 'iid'"),  # type: ignore[arg-type]
+        (lambda: JiShards(shards=0), "got shards = 0; expected at least 1 per client"),
+        (lambda: JiShards(kept=80), "got kept = 80; expected above 0 and at most 1, e.g. 0.8"),
+        (lambda: JiShards(seed=-1), "got seed = -1; expected 0 to 4294967295"),
+        (lambda: rows_of(JiShards(shards=9), SMALL[:20]), "need 36 samples, the data has 20"),
         (
             lambda: rows_of(FlowerNiidBench("label_count", labels=4)),
             "got labels = 4, the data has 3 classes",

@@ -17,6 +17,7 @@ from motley.commands.shared_options import (
     Settings,
     check_data,
     formats_of,
+    import_from_here,
     raise_failures,
     say,
     seeds_of,
@@ -187,7 +188,7 @@ def reproduce(
             data=data,
             out=out,
             jobs=jobs,
-            allow_import=allow_import,
+            allow_import=import_from_here(allow_import),
             run=run,
         )
         return
@@ -236,14 +237,17 @@ def _referee(
     from motley_papers.referee import keep, referee, show, write
 
     places = _places(only)
-    if other := [axis for axis in places if axis != "method"]:
+    if other := [axis for axis in places if axis not in ("method", "column")]:
         raise ConfigError(
-            f"got {other[0]}; a published table has methods, --only method=A,B", "only"
+            f"got {other[0]}; a published table has methods and columns, --only method=A,B or "
+            "--only column=A,B",
+            "only",
         )
     refereed = referee(
         read(name),
         seeds=seeds_of(seeds),
         methods=places.get("method"),
+        columns=places.get("column"),
         progress=True,
         tell=say,
         **how,

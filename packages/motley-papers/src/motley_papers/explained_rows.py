@@ -17,6 +17,7 @@ from motley.experiments.store import RunFolder
 from motley.results.load import load
 from motley_advice.explanation.compared_results import RECIPE, Side
 from motley_papers import published_table, recipe
+from motley_papers.published_table import PublishedTable
 from motley_papers.recipe import Cell, Recipe
 from motley_papers.reproduce import scale_named
 
@@ -106,17 +107,30 @@ def _of_table(name: str, row: str, data: Path | None) -> tuple[Experiments, list
     """Return seed -> experiment of a row of a published table, its seeds, and the folder of the
     table's runs."""
     table = published_table.read(name)
-    if row not in table.method:
-        raise _no_row(row, name, list(table.method))
+    rows = _rows(table)
+    if row not in rows:
+        raise _no_row(row, name, list(rows))
+    method, column = rows[row]
     packaged = table.folder is None
     with imports(packaged):
         table.check_code()
 
     def experiment(seed: int) -> Experiment:
         with imports(packaged):
-            return table.experiment(row, seed, data)
+            return table.experiment(method, seed, data, column)
 
     return experiment, table.seeds, Path("runs") / table.name
+
+
+def _rows(table: PublishedTable) -> dict[str, tuple[str, str]]:
+    """Return the runs of a table by what names them: ``ROW``, and ``ROW/COLUMN`` where columns
+    have settings, as the row and a column."""
+    columns = {method: table.columns_run(method) for method in table.method}
+    if len({column for run in columns.values() for column in run}) == 1:
+        return {method: (method, run[0]) for method, run in columns.items()}
+    return {
+        f"{method}/{column}": (method, column) for method in columns for column in columns[method]
+    }
 
 
 def _of_recipe(name: str, row: str, size: str) -> tuple[Experiments, list[int], Path]:

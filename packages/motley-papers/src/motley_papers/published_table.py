@@ -46,7 +46,9 @@ Settings = dict[str, Any]
 """Key paths -> values, as in a grid; ``{seed}`` in a text is the run's seed."""
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _CELL = re.compile(rf"({_NUMBER})\s*(?:(?:±|\+/?-)\s*({_NUMBER})|\(\s*({_NUMBER})\s*\))?")
-_NOT_PRINTED = ("", "-", "–")
+_NOT_PRINTED = ("", "-", "–", "—")
+_MARKS = re.compile(r"\\textbf|\\mathbf|\\pm|[\\*%${}]|−")
+"""What a page writes around a number: bold, percent, LaTeX."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class PrintedNumber:
     mean: over the published runs.
     deviation: standard deviation over them; NaN where none was printed.
     rounding: half a unit of the last printed digit of the mean.
-    text: as printed.
+    text: as printed, without bold, percent signs and LaTeX.
     """
 
     mean: float
@@ -73,7 +75,12 @@ class PrintedNumber:
 
     @classmethod
     def read(cls, text: str) -> PrintedNumber | None:
-        """Return the number of a cell, ``.7 ± .02``, ``.7 (.02)`` or ``.7``; None if it is none."""
+        """Return the number of a cell, ``.7 ± .02``, ``.7 (.02)`` or ``.7``; None if it is none.
+
+        >>> PrintedNumber.read(r"**70.1%**").text, PrintedNumber.read(r"$.7\\pm.02$").deviation
+        ('70.1', 0.02)
+        """
+        text = _MARKS.sub(lambda mark: {r"\pm": "±", "−": "-"}.get(mark[0], ""), text).strip()
         match = _CELL.fullmatch(text)
         if match is None:
             return None
@@ -136,8 +143,8 @@ class PublishedTable(RecipeTable):
     """The experiment that all runs start from."""
     method: dict[str, Settings]
     """Row -> settings of its runs."""
-    columns: dict[str, str]
-    """Column -> measure."""
+    columns: dict[str, str | Settings]
+    """Column -> measure, or settings of its runs, of which ``measure`` names the measure."""
     printed: str
     """The table as printed: the first line ``method | COLUMN | ...``, then a line for each row,
     its cells ``MEAN ± DEVIATION``, ``MEAN (DEVIATION)``, ``MEAN`` or ``-``."""
@@ -156,6 +163,29 @@ class PublishedTable(RecipeTable):
         """(row, column) -> the printed number."""
         return printed_numbers(self.printed)
 
+    def measure(self, column: str) -> str:
+        """Return the name of a column's measure."""
+        written = self.columns[column]
+        return written if isinstance(written, str) else str(written["measure"])
+
+    def column_settings(self, column: str) -> Settings:
+        """Return what a column sets in its runs; empty for a measure alone."""
+        written = self.columns[column]
+        return (
+            {} if isinstance(written, str) else {k: v for k, v in written.items() if k != "measure"}
+        )
+
+    def run_for(self, column: str) -> str:
+        """Return the first column with the same settings, whose runs are this column's, too."""
+        settings = self.column_settings(column)
+        return next(name for name in self.columns if self.column_settings(name) == settings)
+
+    def columns_run(self, method: str) -> list[str]:
+        """Return the columns that a row is run for, one for each settings: those where it has a
+        printed number, or all of a row without one."""
+        printed = [column for row, column in self.numbers if row == method]
+        return list(dict.fromkeys(map(self.run_for, printed or self.columns)))
+
     def check_code(self) -> None:
         """Refuse a table of one's own whose task is code, unless that may run.
 
@@ -170,27 +200,34 @@ class PublishedTable(RecipeTable):
                 "task",
             )
 
-    def experiment(self, method: str, seed: int, data: Path | None = None) -> Experiment:
-        """Return the experiment of one run.
+    def experiment(
+        self, method: str, seed: int, data: Path | None = None, column: str | None = None
+    ) -> Experiment:
+        """Return the experiment of one run; what ``column`` sets goes on top of what the row
+        sets.
 
         Raises
         ------
         ConfigError: the settings are no experiment. DataError: as the task's function raises.
         """
-        settings = _with_seed(self.method[method], seed)
+        of_column = {} if column is None else self.column_settings(column)
+        settings = _with_seed({**self.method[method], **of_column}, seed)
         options = {key: value for key, value in settings.items() if key.startswith("task.")}
         rest = {key: value for key, value in settings.items() if key not in options}
         if self.task is None:
             options, rest = {}, settings
         keys = document.set_keys(_with_seed(self.base, seed), rest, {"seed": seed})
         keys["name"] = self.name
+        if self.folder is not None and imports_allowed():
+            _find_beside(self.folder / self.name)
         try:
             if self.task is not None:
                 changes = {key.removeprefix("task."): value for key, value in options.items()}
                 keys["task"] = self._task(data, {**_with_seed(self.options, seed), **changes})
             return Experiment(**keys)
         except ConfigError as error:
-            raise ConfigError(f"{self.name}, {method}: {error}") from None
+            of = f", {column}" if of_column else ""
+            raise ConfigError(f"{self.name}, {method}{of}: {error}") from None
 
     def _task(self, data: Path | None, options: Settings) -> Task:
         """Return the task of these options, made once."""
@@ -244,11 +281,16 @@ def _function(target: str, folder: Path | None) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
+def _find_beside(path: Path) -> None:
+    """Let modules beside a file be found, as in a script."""
+    if (beside := str(path.parent.resolve())) not in sys.path:
+        sys.path.append(beside)
+
+
 @cache
 def _loaded(path: Path) -> Any:
     """Import a file as a module of its own name; modules beside it are found, as in a script."""
-    if (beside := str(path.parent.resolve())) not in sys.path:
-        sys.path.append(beside)
+    _find_beside(path)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"there is no {path}")
@@ -334,8 +376,14 @@ def _problems(table: PublishedTable) -> Iterator[str]:
     """Yield what is wrong with a table although every key has its type."""
     try:
         numbers = table.numbers
-        for measure in table.columns.values():
-            measure_of(measure)
+        for column, written in table.columns.items():
+            if not isinstance(written, str) and not isinstance(written.get("measure"), str):
+                raise ConfigError(
+                    f"got {dict(written)}; expected settings and the measure, e.g. "
+                    '{ measure = "final", partition = "shards" }',
+                    f"columns.{column}",
+                )
+            measure_of(table.measure(column))
     except ConfigError as error:
         yield str(error)
         return

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from motley.core.components import imports
 from motley.core.csv_text import csv_rows, csv_text
-from motley.core.errors import ConfigError, DataError
+from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.files import no_file
 from motley.experiments import document
 from motley.experiments.sweep import Failure, run_points
@@ -62,7 +62,8 @@ class Refereed:
     table: as published.
     values: what was measured of every row and column.
     directory: of the runs, or of the kept numbers.
-    runs: row -> seed -> run; none where kept numbers are judged.
+    runs: (row, the first column with its settings) -> seed -> run; none where kept numbers are
+    judged.
     failures: runs that failed.
     wall_s: wall seconds of this call.
     """
@@ -70,7 +71,7 @@ class Refereed:
     table: PublishedTable
     values: Values
     directory: Path
-    runs: Mapping[str, Mapping[int, Run]] = field(default_factory=dict)
+    runs: Mapping[tuple[str, str], Mapping[int, Run]] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
     wall_s: float = 0.0
 
@@ -131,6 +132,7 @@ def referee(
     out: Path | None = None,
     seeds: Sequence[int] | None = None,
     methods: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
     jobs: int = 1,
     allow_import: bool = False,
     progress: bool = False,
@@ -145,6 +147,7 @@ def referee(
     out: folder of the runs, ``runs/NAME`` by default.
     seeds: in place of the table's.
     methods: rows that are run; None: all.
+    columns: columns that are run for, with those of the same settings; None: all.
     jobs: runs at a time.
     allow_import: let a table of one's own name code, which it runs.
     progress: show the runs on standard error.
@@ -158,43 +161,64 @@ def referee(
     """
     begun = monotonic()
     directory = out or Path("runs") / table.name
-    rows = list(table.method if methods is None else methods)
-    if unknown := [row for row in rows if row not in table.method]:
-        raise ConfigError(
-            f"got the method {unknown[0]!r}; expected some of: {', '.join(table.method)}", "only"
-        )
+    rows = _chosen("method", methods, list(table.method))
+    places = {table.run_for(name) for name in _chosen("column", columns, list(table.columns))}
     with imports(allow_import or table.folder is None):
         table.check_code()
         points = {
-            (row, seed): Point(row, table.experiment(row, seed, data))
+            (row, column, seed): Point(
+                f"{row}, {column}" if table.column_settings(column) else row,
+                table.experiment(row, seed, data, column),
+            )
             for row in rows
+            for column in table.columns_run(row)
+            if column in places
             for seed in seeds or table.seeds
         }
-        if tell is not None:
+        if tell is not None and run:
             minutes = "" if table.minutes is None else f", about {table.minutes:g} min on two cores"
-            tell(f"{len(points)} runs of {table.title}{minutes}; what is finished is not run again")
+            count = "1 run" if len(points) == 1 else f"{len(points)} runs"
+            tell(f"{count} of {table.title}{minutes}; what is finished is not run again")
         folders = {
             key: directory / "runs" / point.experiment.result_id() for key, point in points.items()
         }
         unique = {folder: points[key] for key, folder in folders.items()}
         done, failures = _run(unique, data, jobs, progress) if run else (_finished(unique), [])
-    runs: dict[str, dict[int, Run]] = {}
-    for (row, seed), folder in folders.items():
+    made: dict[tuple[str, str], dict[int, Run]] = {}
+    for (row, column, seed), folder in folders.items():
         if folder in done:
-            runs.setdefault(row, {})[seed] = done[folder]
-    values = _values(table, runs)
+            made.setdefault((row, column), {})[seed] = done[folder]
+    values = _values(table, made)
     return Refereed(
-        table, values, directory, runs=runs, failures=failures, wall_s=monotonic() - begun
+        table, values, directory, runs=made, failures=failures, wall_s=monotonic() - begun
     )
 
 
-def _values(table: PublishedTable, runs: Mapping[str, Mapping[int, Run]]) -> Values:
+def _chosen(kind: str, names: Sequence[str] | None, known: list[str]) -> list[str]:
+    """Return the names that are asked for, of a table's rows or columns.
+
+    Raises
+    ------
+    ConfigError: there is no such row or column.
+    """
+    for name in names or ():
+        if name not in known:
+            raise ConfigError(
+                f"got the {kind} {name!r}{suggest(name, known)}; expected some of: "
+                f"{', '.join(known)}",
+                "only",
+            )
+    return known if names is None else list(names)
+
+
+def _values(table: PublishedTable, runs: Mapping[tuple[str, str], Mapping[int, Run]]) -> Values:
     """Return what runs have in the table's columns; nothing of one that ended without a number."""
     out: dict[tuple[str, str], dict[int, float]] = {}
-    for column, name in table.columns.items():
-        measure = measure_of(name)
-        for row, by_seed in runs.items():
-            for seed, run in by_seed.items():
+    for column in table.columns:
+        measure = measure_of(table.measure(column))
+        of_runs = table.run_for(column)
+        for row in table.method:
+            for seed, run in runs.get((row, of_runs), {}).items():
                 value = measure.of(run, None).value / table.unit
                 if not isnan(value):
                     out.setdefault((row, column), {})[seed] = value
@@ -228,52 +252,75 @@ def kept(table: PublishedTable) -> Refereed | None:
     if path is None or no_file(path) is not None:
         return None
     values: dict[tuple[str, str], dict[int, float]] = {}
-    for line, row in enumerate(csv_rows(document.read_text(path, "kept numbers of a table")), 2):
+    for row in _kept_rows(path):
+        values.setdefault((row["method"], row["column"]), {})[int(row["seed"])] = float(
+            row["value"]
+        )
+    return Refereed(table, values, path.parent)
+
+
+def _kept_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a file of kept numbers; none where there is no such file.
+
+    Raises
+    ------
+    DataError: it is no such table.
+    """
+    if no_file(path) is not None:
+        return []
+    rows = list(csv_rows(document.read_text(path, "kept numbers of a table")))
+    for line, row in enumerate(rows, 2):
         try:
-            by_seed = values.setdefault((row["method"], row["column"]), {})
-            by_seed[int(row["seed"])] = float(row["value"])
+            _ = [row[name] for name in _KEPT], int(row["seed"]), float(row["value"])
         except (KeyError, ValueError):
             raise DataError(
                 f"{path}, line {line}: got {dict(row)}; expected the columns "
                 f"{', '.join(_KEPT)}, the seed a whole number and the value a number"
             ) from None
-    return Refereed(table, values, path.parent)
+    return rows
 
 
 def keep(refereed: Refereed) -> Path:
-    """Put the numbers of all rows and seeds of a table into the checkout's file of it.
+    """Put the numbers of the rows and columns that have runs into the checkout's file of a table;
+    those of others stay there.
 
     Raises
     ------
-    ConfigError: a table of one's own, outside a checkout, or not all runs are there. StoreError:
-    it cannot be written.
+    ConfigError: a table of one's own, outside a checkout, or no runs, or not those of all seeds.
+    DataError: the file is no such table. StoreError: it cannot be written.
     """
     table = refereed.table
     path = _kept_in(table)
     if path is None:
         raise ConfigError("it is for tables of the package, in a checkout of Motley", "--keep")
-    names = {
-        (row, seed): run.directory.name
-        for row, by_seed in refereed.runs.items()
-        for seed, run in by_seed.items()
-    }
-    if missing := [
-        f"{row}, seed {seed}"
-        for row in table.method
+    missing = [
+        f"{row}, {column}, seed {seed}"
+        for (row, column), by_seed in refereed.runs.items()
         for seed in table.seeds
-        if (row, seed) not in names
-    ]:
+        if seed not in by_seed
+    ]
+    if missing or not refereed.runs:
         raise ConfigError(
-            f"{len(missing)} runs are missing ({missing[0]}); those of all rows are kept together",
+            f"{len(missing) or 'all'} runs are missing ({missing[0] if missing else table.name}); "
+            "all seeds of a row are kept together: run them, or leave the row out with --only",
             "--keep",
         )
-    rows = [
-        (row, column, seed, f"{value:.12g}", names[row, seed])
-        for (row, column), by_seed in refereed.values.items()
-        for seed, value in by_seed.items()
-        if seed in table.seeds
-    ]
-    replace_files({path: csv_text([_KEPT, *rows])}, path)
+    runs = {
+        (row, column): refereed.runs[row, table.run_for(column)]
+        for column in table.columns
+        for row in table.method
+        if (row, table.run_for(column)) in refereed.runs
+    }
+    rows = [row for row in _kept_rows(path) if (row["method"], row["column"]) not in runs]
+    for (row, column), by_seed in runs.items():
+        values = refereed.values.get((row, column), {})
+        for seed in table.seeds:
+            if seed in values:
+                entry = (row, column, str(seed), f"{values[seed]:.12g}", by_seed[seed].directory)
+                rows.append(dict(zip(_KEPT, (*entry[:4], entry[4].name), strict=True)))
+    columns, methods = list(table.columns), list(table.method)
+    rows.sort(key=lambda row: (columns.index(row["column"]), methods.index(row["method"])))
+    replace_files({path: csv_text([_KEPT, *(list(row.values()) for row in rows)])}, path)
     return path
 
 

@@ -30,6 +30,7 @@ from motley.commands.shared_options import (
     Settings,
     check_data,
     formats_of,
+    import_from_here,
     raise_failures,
     say,
     seeds_of,
@@ -342,7 +343,7 @@ def run(
         overrides=set or [],
         progress=True,
         allow_other_numerics=allow_other_numerics,
-        allow_import=_import_from_here(allow_import),
+        allow_import=import_from_here(allow_import),
     )
     started = done.meta.get("task", {}).get("notes", {}).get("initial weights")
     if started:
@@ -402,7 +403,7 @@ def compare(
             target=target,
             data=data,
             overrides=set or [],
-            allow_import=_import_from_here(allow_import),
+            allow_import=import_from_here(allow_import),
         )
     values = dict(parse_over(text) for text in over or [])
     comparison = compare_experiments(
@@ -415,7 +416,7 @@ def compare(
         progress=True,
         on_ray=on_ray,
         jobs=jobs,
-        allow_import=_import_from_here(allow_import),
+        allow_import=import_from_here(allow_import),
         grids=grid,
         allow_other_numerics=allow_other_numerics,
         against=against,
@@ -435,13 +436,6 @@ def compare(
         )
         _name_confounds(comparison.runs, comparison.controls, with_controls=controls)
     raise_failures(comparison.failures, len(comparison.runs))
-
-
-def _import_from_here(allowed: bool) -> bool:
-    """Return whether imports are allowed; modules of the working directory are then found, too."""
-    if allowed and "" not in sys.path:
-        sys.path.append("")
-    return allowed
 
 
 def _show(

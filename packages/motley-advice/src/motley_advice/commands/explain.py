@@ -3,7 +3,6 @@ each cause carries."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +14,7 @@ from motley.commands.shared_options import (
     Jobs,
     Settings,
     check_data,
+    import_from_here,
     say,
     seeds_of,
     tell,
@@ -112,8 +112,6 @@ def explain(
         )
 
     check_data(data)
-    if allow_import and "" not in sys.path:
-        sys.path.append("")  # modules of the working directory are found, too
     console = Console()
     if not console.is_terminal:
         console.width = _WIDTH
@@ -137,7 +135,7 @@ def explain(
         data=data,
         overrides=set or [],
         jobs=jobs,
-        allow_import=allow_import,
+        allow_import=import_from_here(allow_import),
         allow_other_numerics=allow_other_numerics,
         progress=True,
         on_plan=show,

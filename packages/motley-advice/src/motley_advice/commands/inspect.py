@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motley.commands.shared_options import AllowImport, Data, check_data, tell
+from motley.commands.shared_options import AllowImport, Data, check_data, import_from_here, tell
 from motley.core.modules_loading import modules_loading
 from motley_advice.commands.table_flags import with_table_flags, written_table
 
@@ -105,7 +105,7 @@ def inspect(
                 rounds=rounds,
                 data=data,
                 overrides=set or [],
-                allow_import=allow_import,
+                allow_import=import_from_here(allow_import),
                 tell=status.update,
                 label=label,
                 client=client,

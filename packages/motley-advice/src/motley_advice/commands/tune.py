@@ -3,7 +3,6 @@ with seeds that were not seen."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +15,7 @@ from motley.commands.shared_options import (
     RayCluster,
     Settings,
     check_data,
+    import_from_here,
     say,
     seeds_of,
     tell,
@@ -117,8 +117,6 @@ def tune(
         from motley_advice.tuning.study import tune as tune_experiment
 
     check_data(data)
-    if allow_import and "" not in sys.path:
-        sys.path.append("")  # modules of the working directory are found, too
     result = tune_experiment(
         file,
         parse_spaces(over),
@@ -135,7 +133,7 @@ def tune(
         out=out,
         data=data,
         overrides=set or [],
-        allow_import=allow_import,
+        allow_import=import_from_here(allow_import),
         allow_other_numerics=allow_other_numerics,
         say=say,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +27,7 @@ __all__ = [
     "Settings",
     "check_data",
     "formats_of",
+    "import_from_here",
     "raise_failures",
     "say",
     "seeds_of",
@@ -73,6 +75,13 @@ JobsOrChosen = Annotated[
         "run fills one.",
     ),
 ]
+
+
+def import_from_here(allowed: bool) -> bool:
+    """Return whether imports are allowed; modules of the working directory are then found, too."""
+    if allowed and "" not in sys.path:
+        sys.path.append("")
+    return allowed
 
 
 def say(text: str) -> None:

@@ -171,8 +171,10 @@ class Catalogue:
             cls = _imported(name)
         except Exception as error:  # the module's own code may raise anything
             reason = f"{in_one_line(error)}{place_in_own_code(error)}"
+            module = name.replace(".py:", ":")
+            expected = "module:Class" if module == name else f"a module, not its file: {module!r}"
             raise ConfigError(
-                f"got {name!r}, which cannot be imported ({reason}); expected module:Class", where
+                f"got {name!r}, which cannot be imported ({reason}); expected {expected}", where
             ) from error
         self._check_class(cls, where)
         self.add(name, cls)

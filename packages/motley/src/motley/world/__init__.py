@@ -31,6 +31,7 @@ PARTITIONS = Catalogue(
         "flwr_pathological": "motley.world.partition.flwr_datasets:FlwrPathological",
         "heterofl_shards": "motley.world.partition.heterofl_shards:HeteroFLShards",
         "iid": "motley.world.partition.basic:IID",
+        "ji_shards": "motley.world.partition.ji_shards:JiShards",
         "label_count": "motley.world.partition.class_subsets:LabelCount",
         "missing_classes": "motley.world.partition.class_subsets:MissingClasses",
         "niid_bench": "motley.world.partition.niid_bench:NiidBench",
