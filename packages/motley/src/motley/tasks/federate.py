@@ -741,6 +741,6 @@ def _take(rows: Ints, parts: Ragged, chosen: Bools) -> Ragged:
     offsets = np.zeros(len(parts) + 1, np.int64)
     positions = np.flatnonzero(chosen)  # several times as fast as by the mask
     if len(positions):  # else the zeros, which no one wrote, take no memory
-        sizes = np.add.reduceat(chosen, parts.offsets[:-1], dtype=np.int64)
-        np.cumsum(sizes, out=offsets[1:])
+        np.add.reduceat(chosen, parts.offsets[:-1], dtype=np.int64, out=offsets[1:])
+        np.cumsum(offsets, out=offsets)
     return Ragged(offsets, positions if _in_full(rows) else rows[positions])
