@@ -101,6 +101,28 @@ def test_a_table_is_compacted_in_row_groups_of_equal_size(tmp_path, monkeypatch)
     assert pq.read_table(tmp_path / "timings.parquet").num_rows == 0
 
 
+def test_batches_of_many_rows_are_compressed_and_read_back(tmp_path):
+    """A stream holds both kinds; what is dropped, torn or compacted of it is as without."""
+    rows = 2**14
+    columns = {"client": np.arange(rows), "num_train": 3, "labels": np.ones((rows, 4), np.int64)}
+    writer = Writer(tmp_path / "many")
+    writer.add("federation", columns)
+    writer.add("clients", {"round": 1, "client": np.arange(rows), "loss": np.arange(rows) / 3})
+    writer.flush()
+    writer.add("clients", {"round": 2, "client": [4, 5]})
+    writer.flush()
+    size = (tmp_path / "many" / "federation.arrows").stat().st_size
+    assert size < 0.3 * sum(column.nbytes for column in to_batch("federation", columns).columns)
+    assert read_table(tmp_path / "many", "federation")["client"].to_pylist() == [*range(rows)]
+    with pa.ipc.open_stream(tmp_path / "many" / "clients.arrows") as stream:
+        assert [batch.num_rows for batch in stream] == [rows, 2]
+    writer.forget("clients", 2)
+    before = tables(tmp_path / "many")
+    assert before["clients"]["loss"].to_pylist() == (np.arange(rows) / 3).tolist()
+    finish(writer)
+    assert tables(tmp_path / "many") == before
+
+
 def test_a_flush_is_one_batch_and_arrays_are_copied(tmp_path):
     writer = Writer(tmp_path)
     losses = np.array([1.0, 2.0])

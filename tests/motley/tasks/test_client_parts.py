@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from motley.core.errors import DataError
 from motley.core.keys import Key
-from motley.tasks.federate import _blocks, _order, stratified
+from motley.tasks.federate import _blocks, _order, client_rows, stratified
 from motley.tasks.own import from_arrays, from_clients, from_files
 from motley.tasks.task import Federation
 
@@ -261,6 +261,14 @@ def test_a_split_in_blocks_is_the_split_at_once() -> None:
     mixed = RNG.permutation(len(owner))
     assert np.array_equal(
         whole[mixed], stratified(rows[mixed], owner[mixed], labels[mixed], 0.3, Key(4))
+    )
+    numbers = client_rows(owner)
+    first = np.searchsorted(owner, owner)
+    assert np.array_equal(numbers, (owner << 32) + np.arange(len(owner)) - first)
+    assert np.array_equal(np.sort(numbers[mixed]), np.sort(client_rows(owner[mixed])))
+    assert np.array_equal(
+        stratified(None, owner, labels, 0.3, Key(4)),
+        stratified(numbers, owner, labels, 0.3, Key(4)),
     )
 
 

@@ -15,6 +15,7 @@ from motley.experiments.config import Experiment
 from motley.experiments.run_data import task_of
 from motley.tasks import from_arrays, from_clients
 from motley.tasks.row_times import (
+    _first_rows,
     follows_itself,
     order_of_rows,
     rising_times,
@@ -268,6 +269,14 @@ def test_repeated_or_few_values_are_no_windows() -> None:
     assert windows_of_columns({"start": edges[:-1], "end": edges[1:]}, None) == ""
     lags = {str(k): edges[k : k - 2 or None] for k in range(3)}
     assert "holds what" in windows_of_columns(lags, None)
+
+
+def test_the_first_rows_of_clients_in_order_and_in_none() -> None:
+    owner = np.repeat([2, 3, 5, 9], [50, 4, 60, 40])
+    rows = [mine.tolist() for mine in _first_rows(len(owner), owner)]
+    assert rows == [list(range(32)), list(range(50, 54)), list(range(54, 86))]
+    rows = [mine.tolist() for mine in _first_rows(len(owner), owner[::-1])]
+    assert rows == [list(range(104, 136)), list(range(100, 104)), list(range(40, 72))]
 
 
 def test_windows_in_a_file_of_arrays(tmp_path: Path) -> None:

@@ -113,6 +113,7 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Outcome, Reports, SelectionContext, SignalRequirements
+from motley.core.side_by_side import side_by_side
 from motley.core.table import ClientTable
 from motley.selectors.common.client_signals import dispatched, filled, normalised_loss
 from motley.selectors.common.sampling import (
@@ -133,6 +134,7 @@ STALENESS_CAP = 20
 LARGEST = 1e150
 """Norms above it, of runs that diverge, count as it: sums of their squares stay finite."""
 _BLOCK = 1 << 12  # rows at a time: temporaries stay in the cache
+_SHARE = 1 << 17  # rows of a thread, a multiple of _BLOCK
 _FOLD = 256
 _DEFAULTS = {
     "loss": np.nan,
@@ -476,10 +478,15 @@ def jensen_shannon(p: Floats, q: Floats, entropy_p: Floats) -> Floats:
     entropy_p: ``entropy(p)``, ``[K]``.
     """
     mixed = np.empty(len(p))
-    for start in range(0, len(p), _BLOCK):
-        block = p[start : start + _BLOCK] + q
-        block *= 0.5
-        mixed[start : start + _BLOCK] = entropy(block)
+
+    def mix(rows: range) -> None:
+        for start in rows[::_BLOCK]:
+            block = p[start : start + _BLOCK] + q
+            block *= 0.5
+            mixed[start : start + _BLOCK] = entropy(block)
+
+    shares = range(0, len(p), _SHARE)
+    list(side_by_side(mix, [range(at, min(at + _SHARE, len(p))) for at in shares]))
     mixed -= 0.5 * entropy_p
     mixed -= 0.5 * entropy(q)
     return np.asarray(np.clip(mixed, 0.0, 1.0))

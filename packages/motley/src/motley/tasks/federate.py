@@ -152,11 +152,33 @@ def client_rows(owner: Ids) -> Ints:
     >>> client_rows(np.array([1, 0, 1])).tolist() == [1 << 32, 0, (1 << 32) + 1]
     True
     """
+    blocks = _blocks(owner)
+    if len(blocks) <= 1:
+        return _client_rows(owner)
+    numbers = np.empty(len(owner), np.int64)
+    parts = side_by_side(lambda block: _client_rows(owner[block]), blocks)
+    for block, part in zip(blocks, parts, strict=True):
+        numbers[block] = part
+    return numbers
+
+
+def _client_rows(owner: Ids) -> Ints:
+    """Return what :func:`client_rows` does, of all rows at once."""
+    if (owner[1:] >= owner[:-1]).all():
+        first = _first_of_each(owner)
+        sizes = np.diff(first, append=len(owner))
+        return np.arange(len(owner)) - np.repeat(first, sizes) + (owner << 32)
     order = np.argsort(owner, kind="stable")
     sizes = np.bincount(owner)
     position = np.empty(len(owner), np.int64)
     position[order] = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return position + (owner << 32)
+
+
+def _first_of_each(owner: Ids) -> Ints:
+    """Return the position of the first row of each owner; ``owner``: ``[n]``, each one's together,
+    n at least 1."""
+    return np.flatnonzero(np.concatenate([[True], owner[1:] != owner[:-1]]))
 
 
 def partition_input(
@@ -189,7 +211,7 @@ def partition_input(
     elif split.test == "global":
         owner = dataset.groups if own_rows and dataset.groups is not None else np.zeros_like(rows)
         taken = stratified(
-            numbers=client_rows(owner) if own_rows else rows,
+            numbers=None if own_rows else rows,
             owner=owner,
             labels=_classes(dataset, rows),
             share=split.test_fraction,
@@ -283,27 +305,37 @@ def _classes(dataset: Dataset, rows: Ints, shared: bool = False) -> Ints:
 def _at(values: NDArray[Any], rows: Ints) -> NDArray[Any]:
     """Return the values of these rows: themselves where that is all of them in their order, which
     takes no memory."""
-    n = len(values)
-    ends = len(rows) == n and (n == 0 or (rows[0] == 0 and rows[-1] == n - 1))
-    return values if ends and (rows[1:] > rows[:-1]).all() else values[rows]
+    return values if len(rows) == len(values) and _in_full(rows) else values[rows]
+
+
+def _in_full(rows: Ints) -> bool:
+    """Return whether rows ``[n]``, each at least 0, are 0 .. n - 1 in this order."""
+    if len(rows) and (rows[0] != 0 or rows[-1] != len(rows) - 1):
+        return False
+    return bool((rows[1:] > rows[:-1]).all())
 
 
 def stratified(
-    numbers: Ints, owner: Ints, labels: Ints, share: float, key: Key
+    numbers: Ints | None, owner: Ints, labels: Ints, share: float, key: Key
 ) -> NDArray[np.bool_]:
     """Return which rows each owner sets aside, ``[n]``: ``ceil(share * n_k)`` of them per owner,
     but never all.
 
     Systematic sampling of each owner's rows sorted by class (random within a class, random start):
     every class contributes its share, rounded down or up. Whether a row is set aside depends on its
-    owner's labels and ``numbers`` alone, which no other row may have.
+    owner's labels and ``numbers`` alone, which no other row may have; None: :func:`client_rows`,
+    which of millions of rows are not kept.
     """
-    taken = np.zeros(len(numbers), bool)
+    taken = np.zeros(len(owner), bool)
     if share > 0.0:
         blocks = _blocks(owner)
         masks = side_by_side(
             lambda block: _taken(
-                numbers[block], owner=owner[block], labels=labels[block], share=share, key=key
+                client_rows(owner[block]) if numbers is None else numbers[block],
+                owner=owner[block],
+                labels=labels[block],
+                share=share,
+                key=key,
             ),
             blocks,
         )
@@ -326,7 +358,7 @@ def _taken(numbers: Ints, owner: Ids, labels: Ints, share: float, key: Key) -> B
     taken = np.zeros(len(numbers), bool)
     order = _order(key.uniform(numbers)[:, 0], labels, owner)
     whose = owner[order]
-    first = np.flatnonzero(np.concatenate([[True], whose[1:] != whose[:-1]]))
+    first = _first_of_each(whose)
     count = np.diff(first, append=len(numbers))
     wanted = np.minimum(np.ceil(share * count - 1e-6).astype(np.int64), count - 1)
     start = np.floor(key.fold("start").uniform(whose[first])[:, 0] * count).astype(np.int64)
@@ -395,7 +427,6 @@ def federate(
     rows = _at(source.rows, parts.values)
     owner = parts.owner if owner is None else owner
     _check_parts(rows, parts, split, overlap)
-    numbers = source.numbers(rows, owner)
     labels = _at(source.labels, parts.values)
     cluster = np.zeros(population, np.int64)
     domain = np.zeros(population, np.int64)
@@ -404,9 +435,9 @@ def federate(
         labels, cluster = concept_shift(labels, owner)  # type: ignore[assignment]  # clusters are whole numbers
     roles = _roles(
         dataset=dataset,
+        source=source,
         split=split,
         rows=rows,
-        numbers=numbers,
         owner=owner,
         labels=labels,
         key=key,
@@ -431,6 +462,7 @@ def federate(
         y = y.index_copy(0, at, torch.from_numpy(labels))
     if feature_shift is not None:
         at = torch.from_numpy(samples.position)
+        numbers = source.numbers(rows, owner)
         x, domain = _with_features(
             x=x, at=at, owner=owner, numbers=numbers, feature_shift=feature_shift
         )
@@ -441,7 +473,7 @@ def federate(
         validation_labels = None
     else:
         _check_classes(dataset, "label noise", "label_noise")
-        keyed = numbers if source.own_rows else None
+        keyed = source.numbers(rows, owner) if source.own_rows else None
         targets, noise = _noisy(
             labels, owner, chosen=~roles.test, label_noise=label_noise, numbers=keyed
         )
@@ -520,9 +552,9 @@ class _Roles(NamedTuple):
 
 def _roles(
     dataset: Dataset,
+    source: PartitionInput,
     split: Split,
     rows: Ints,
-    numbers: Ints,
     owner: Ids,
     labels: Ints,
     key: Key,
@@ -539,7 +571,7 @@ def _roles(
         notes = {"test": dataset.divided.in_words}
     elif split.test == "client":
         test = stratified(
-            numbers=numbers,
+            numbers=None if source.own_rows else source.numbers(rows, owner),
             owner=owner,
             labels=labels,
             share=split.test_fraction,
@@ -549,7 +581,7 @@ def _roles(
     if split.validation > 0.0:
         training = np.flatnonzero(~test)
         validation[training] = stratified(
-            numbers=numbers[training],
+            numbers=source.numbers(rows, owner)[training],
             owner=owner[training],
             labels=labels[training],
             share=split.validation,
@@ -622,10 +654,11 @@ class _Samples(NamedTuple):
 
 
 def _check_parts(rows: Ints, parts: Ragged, split: Split, overlap: bool) -> None:
-    assigned = np.zeros(int(rows.max(initial=-1)) + 1, bool)
-    assigned[rows] = True
-    if not overlap and np.count_nonzero(assigned) < len(rows):
-        raise DataError("a partition gave the same row to two clients")
+    if not overlap and not _in_full(rows):
+        assigned = np.zeros(int(rows.max(initial=-1)) + 1, bool)
+        assigned[rows] = True
+        if np.count_nonzero(assigned) < len(rows):
+            raise DataError("a partition gave the same row to two clients")
     empty = np.flatnonzero(parts.sizes == 0)
     if len(empty):
         raise DataError(
@@ -708,6 +741,6 @@ def _take(rows: Ints, parts: Ragged, chosen: Bools) -> Ragged:
     offsets = np.zeros(len(parts) + 1, np.int64)
     positions = np.flatnonzero(chosen)  # several times as fast as by the mask
     if len(positions):  # else the zeros, which no one wrote, take no memory
-        sizes = np.add.reduceat(chosen, parts.offsets[:-1], dtype=np.int64)
-        np.cumsum(sizes, out=offsets[1:])
-    return Ragged(offsets, rows[positions])
+        np.add.reduceat(chosen, parts.offsets[:-1], dtype=np.int64, out=offsets[1:])
+        np.cumsum(offsets, out=offsets)
+    return Ragged(offsets, positions if _in_full(rows) else rows[positions])

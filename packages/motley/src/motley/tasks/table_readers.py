@@ -384,9 +384,8 @@ def _windows(
     overlap; nothing where it does not."""
     if table is None and (shown := windows_of_samples(np.asarray(x), groups, where)):
         return shown
-    if y.dtype.kind in "iuf" and y.ndim == 1:
-        columns = {"the targets": y.astype(np.float64), **columns}
-    shown = windows_of_columns(columns, groups)
+    numbers = y if y.dtype.kind in "iuf" and y.ndim == 1 else None
+    shown = windows_of_columns(columns, groups, numbers)
     return shown and f"{where}: {shown}"
 
 

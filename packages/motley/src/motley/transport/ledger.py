@@ -221,4 +221,4 @@ def _whole(value: ArrayLike, n: int, name: str) -> Ids:
     if not is_whole or (values < 0).any():
         raise ContractError(f"got {name} {values.tolist()}; expected whole numbers of at least 0")
     whole = values.astype(np.int64)
-    return whole if whole.ndim else np.full(n, whole)
+    return whole if whole.ndim else np.broadcast_to(whole, n)
