@@ -98,8 +98,9 @@ class ClassPull:
     def __call__(self, features: Tensor, targets: Tensor) -> Tensor:
         """Return per-sample losses ``[B]`` whose mean is that sum."""
         far = (features - self.means[targets]).square().mean(-1)
-        counts = torch.bincount(targets, minlength=len(self.means))[targets]
-        return far * len(targets) / counts
+        # in place of bincount, which waits for a GPU
+        of_its_class = (targets.unsqueeze(1) == targets).sum(1)
+        return far * len(targets) / of_its_class
 
 
 def _add_square(gradient: GradientAt, values: dict[str, Tensor], step: int) -> Tensor:
