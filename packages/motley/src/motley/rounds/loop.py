@@ -44,7 +44,7 @@ from motley.rounds.state import RunState, Scores
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import UploadPipeline, initial_client_state
 from motley.rounds.upload_signals import UploadSignals
-from motley.selectors.selector import Selector
+from motley.selectors.selector import SelectionRule, Selector
 from motley.tasks.task import ModelState
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
 
@@ -132,7 +132,7 @@ class RoundLoop:
         guard = config.guard
         self.refusals = None if guard is None else Refusals(guard, self.backend, plan is not None)
         self.standing = None if config.stop.ends_surely else Standstill(config.stop)
-        self.stages = Stages(self._made_stages([*own, *more], signals))
+        self.stages = Stages(self._made_stages([*own, *more], signals, selector.rule))
         for stage in self.stages.all:
             stage.init(config, server)
         self.tables = Tables(writer, self.stages.written)
@@ -171,9 +171,17 @@ class RoundLoop:
         )
         self._opened = False
 
-    def _made_stages(self, first: Sequence[Stage], signals: UploadSignals) -> list[Stage]:
-        """Return the stages of the run in their order, of which these are the first."""
+    def _made_stages(
+        self, first: Sequence[Stage], signals: UploadSignals, rule: SelectionRule[Any]
+    ) -> list[Stage]:
+        """Return the stages of the run in their order, of which these are the first; ``rule``: of
+        the selector."""
         config = self.config
+        contributions: Stage | None = None
+        if rule.asks_contributions:
+            from motley.rounds.contributions import Contributions
+
+            contributions = Contributions(config, self.backend, rule)
         stages = (
             *first,
             signals if signals.single_updates else None,
@@ -185,6 +193,7 @@ class RoundLoop:
             if config.evaluate.diagnostics
             else None,
             self.pipeline,
+            contributions,
             None if config.stage is None else config.stage.make(),
         )
         return [stage for stage in stages if stage is not None]
