@@ -819,6 +819,18 @@ _MODES: list[Keys] = [
         "aggregator": "trimmed_mean",
         "selector": "oort",
     },
+    {"synchrony": {"name": "fedcompass", "min_steps": 2, "max_steps": 12}},
+    {
+        "synchrony": {
+            "name": "fedcompass",
+            "min_steps": 2,
+            "max_steps": 12,
+            "latest": 1.1,
+            "momentum": 0.5,
+            "form": "models",
+        },
+        "failures": LOSSY,
+    },
 ]
 for _number, _mode in enumerate(_MODES):
     _base = DIGITS if _number % 2 else SYNTHETIC

@@ -10,18 +10,15 @@ sum. Under EF21, which sends changes, it is made of the updates themselves.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from typing_extensions import override
 
-from motley.algorithms.parts import ServerState, Upload
+from motley.algorithms.parts import ServerContext, ServerState, Upload
 from motley.algorithms.weights import divide_by
 from motley.core.errors import ConfigError
 from motley.core.records import CONTRIBUTION, JointUploads
-from motley.rounds.backend import ClientBackend
-from motley.rounds.learning import weight_sums
 from motley.rounds.round import Round
 from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import Arrived, Stage
@@ -30,25 +27,26 @@ from motley.selectors.selector import SelectionRule
 
 __all__ = ["Contributions"]
 
+ContextOf = Callable[[RunState[Any], Round, Sequence[int]], ServerContext]
+
 
 class Contributions(Stage):
     """Holds the uploads of a server step, and reports what the rule makes of them.
 
     Parameters
     ----------
-    config, backend: of the run.
+    config: of the run.
     rule: of the selector, which asks for the signal.
+    context: returns what the server rule may use in a step on the uploads of some rows.
     """
 
     name = "contributions"
     single_updates = "the selector asks what any of them together make of the model"
 
-    def __init__(
-        self, config: RunConfig, backend: ClientBackend[Any], rule: SelectionRule[Any]
-    ) -> None:
+    def __init__(self, config: RunConfig, rule: SelectionRule[Any], context: ContextOf) -> None:
         self.config = config
-        self.backend = backend
         self.rule = rule
+        self.context = context
         self._uploads: dict[int, Upload] = {}
 
     @override
@@ -67,14 +65,15 @@ class Contributions(Stage):
         rows = list(self._uploads)
         if not rows:
             return step
-        uploads = list(self._uploads.values())
+        uploads = self._uploads
         self._uploads = {}
         evaluations = 0
 
         def loss(some: Collection[int]) -> float:
             nonlocal evaluations
             evaluations += 1
-            return self._loss(self._server_after(state, [uploads[i] for i in some]))
+            chosen = {rows[i]: uploads[rows[i]] for i in some}
+            return self._loss(self._server_after(state, step, chosen))
 
         clients = step.landed.dispatches.timelines.client[rows]
         key = self.config.setting.streams.key("server").fold(CONTRIBUTION, step.number)
@@ -86,20 +85,21 @@ class Contributions(Stage):
         step = dataclasses.replace(step, results=results)
         return step.noted({"evaluations": float(evaluations)})
 
-    def _server_after(self, state: RunState[Any], uploads: list[Upload]) -> ServerState:
-        """Return the server's state after a step on these uploads alone; without any, as it is."""
+    def _server_after(
+        self, state: RunState[Any], step: Round, uploads: Mapping[int, Upload]
+    ) -> ServerState:
+        """Return the server's state after a step on these uploads alone, by row of those that
+        landed; without any, as it is."""
         if not uploads:
             return state.server
         algorithm = self.config.setting.algorithm
         accumulator = algorithm.aggregator.init()
-        for position, upload in enumerate(uploads):
+        for position, upload in enumerate(uploads.values()):
             accumulator = algorithm.aggregator.add(accumulator, upload._replace(position=position))
         total = algorithm.aggregator.finish(accumulator, divide_by(self.config.weights))
         if not total:  # fewer than the aggregator steps on
             return state.server
-        clients = np.array([upload.client for upload in uploads])
-        sums = weight_sums(self.config, self.backend, state, clients)
-        context = self.config.context_at(state.version, len(uploads), None, sums)
+        context = self.context(state, step, list(uploads))
         return algorithm.server.update(state.server, total, context)
 
     def _loss(self, server: ServerState) -> float:

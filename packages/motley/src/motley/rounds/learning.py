@@ -35,7 +35,7 @@ from motley.rounds.state import RunState
 from motley.rounds.upload_pipeline import UploadPipeline
 from motley.rounds.worker_sums import WorkerSums
 
-__all__ = ["Learning", "weight_sums"]
+__all__ = ["Learning"]
 
 Rehearse = Callable[[Round, Tensors], Round]
 """Round and the message of a rehearsed model -> the round after its candidates measured it."""
@@ -88,7 +88,7 @@ class Learning:
             return step.told(step.accepted, Outcome.REJECTED)
         while step.total:
             own = step.client_states()
-            context = self._context(state, step, step.usable)
+            context = self.context(state, step, step.usable)
             server, states = rule.update_with_clients(state.server, step.total, own, context)
             if self.refusals is None:
                 return self._stepped(state, step, server, states)
@@ -110,7 +110,7 @@ class Learning:
         step = step.told(accepted, Outcome.REHEARSED)
         if not step.total:
             return step
-        context = self._context(state, step, accepted)
+        context = self.context(state, step, accepted)
         model = algorithm.server.update(state.server, step.total, context)
         return rehearse(step, algorithm.local.download(model))
 
@@ -207,7 +207,7 @@ class Learning:
         self.backend.commit(step.landed, rows, client_states)
         return step
 
-    def _context(
+    def context(
         self, state: RunState[Any], step: Round, rows: Sequence[int] | Ids
     ) -> ServerContext:
         """Return what the server rule may use; ``rows``: of the uploads in the total, of whose
@@ -218,21 +218,13 @@ class Learning:
         if self.asks_clients:
             views = data_views_now(self.backend.drift, state)
             losses = partial(client_losses, self.engine, data_views=views)
-        clients = step.landed.dispatches.timelines.client[rows]
-        sums = None if plan is not None else weight_sums(self.config, self.backend, state, clients)
+        sums = None
+        if plan is None and self.config.weights == "examples":
+            counted = self.backend.sizes(state.moment).claimed
+            clients = step.landed.dispatches.timelines.client[rows]
+            # at least 1: clients may claim to have none, and then their sums are 0, too
+            sums = max(float(counted[clients].sum()), 1.0), max(float(counted.sum()), 1.0)
         return self.config.context_at(state.version, accepted, losses, sums)
-
-
-def weight_sums(
-    config: RunConfig, backend: ClientBackend[Any], state: RunState[Any], clients: Ids
-) -> tuple[float, float] | None:
-    """Return the sum of the own weights of these clients, one for each upload, and of all clients,
-    as :attr:`ServerContext.own_weights` has them."""
-    if config.weights != "examples":
-        return None
-    counted = backend.sizes(state.moment).claimed
-    # at least 1: clients may claim to have none, and then their sums are 0, too
-    return max(float(counted[clients].sum()), 1.0), max(float(counted.sum()), 1.0)
 
 
 def _no_totals(aggregator: Aggregator, total: object) -> ConfigError:
