@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from motley.core.keys import PURPOSES
-from motley.core.records import SIGNALS, SignalRequirements
+from motley.core.records import CONTRIBUTION, SIGNALS, SignalRequirements
 from motley.core.server_signals import UPDATE_SIGNALS
 from motley.experiments import config, document, file_tables, registry
 from motley.results.privacy_section import OCCASIONS, signals_in_words
@@ -352,12 +352,20 @@ def deployed_rules() -> str:
     )
 
 
-_APPS = ("as it is", "one line", "one line, with labels", "lines of your own")
+_APPS = (
+    "as it is",
+    "one line",
+    "one line, with labels",
+    "lines of your own",
+    "none: [Motley's loop](loop.md) alone",
+)
 
 
 def _app(sent: tuple[list[str], list[str], list[str], list[str]]) -> str:
     """Return what a client app of PyTorch needs to send these signals."""
-    once, before, update, _ = sent
+    once, before, update, own = sent
+    if CONTRIBUTION in own:
+        return _APPS[4]
     if set(before) - MEASURED_BEFORE or set(update) - MEASURED_IN_TRAINING:
         return _APPS[3]
     return _APPS[2 if once else 1 if before or set(update) - {"local_steps"} else 0]
@@ -378,7 +386,7 @@ def _sent(needs: SignalRequirements) -> tuple[list[str], list[str], list[str], l
     }
     own = (
         {name for name in needs.probed if kinds[name] == "channel"}
-        | needs.reported & UPDATE_SIGNALS
+        | needs.reported & {*UPDATE_SIGNALS, CONTRIBUTION}
         | needs.enrolled & {"last_layer"}
     )
     rates = ["learning_rates"] if needs.reported & {"gradient", "gradient_sketch"} else []

@@ -141,6 +141,11 @@ _SELECTORS: dict[str, list[Keys]] = {
         {"drop": "robust_loss", "probe_batches": 1},
         {"drop": "val_loss"},
     ],
+    "greedyfed": [
+        {"permutations": 3},
+        {"average": "exponential", "values": "exact", "ties": "lowest_id"},
+        {"until": "each", "truncation": 0.01},
+    ],
     "hetero_select": [
         {},
         {"direction": "sketch", "lr": "score_adaptive", "as_published": "code", "probe_batches": 2},
@@ -263,6 +268,9 @@ _ALSO: dict[str, Keys] = {
     "feel": {"weights": "selector"},
     "feel 2": {"weights": "selector_ratio"},
     "flash": {"algorithm": "flash_robust"},
+    "greedyfed": {"split": {**VALIDATED, "server": 0.1}},
+    "greedyfed 2": {"split": {**VALIDATED, "server": 0.1}, "failures": LOSSY},
+    "greedyfed 3": {"split": {**VALIDATED, "server": 0.1}, "weights": "uniform"},
     "hetero_select": {"weights": "score"},
     "hetero_select 2": {"weights": "score"},
     "hetero_select_v1 2": {"weights": "score"},
@@ -810,6 +818,18 @@ _MODES: list[Keys] = [
         "cohort": 7,
         "aggregator": "trimmed_mean",
         "selector": "oort",
+    },
+    {"synchrony": {"name": "fedcompass", "min_steps": 2, "max_steps": 12}},
+    {
+        "synchrony": {
+            "name": "fedcompass",
+            "min_steps": 2,
+            "max_steps": 12,
+            "latest": 1.1,
+            "momentum": 0.5,
+            "form": "models",
+        },
+        "failures": LOSSY,
     },
 ]
 for _number, _mode in enumerate(_MODES):

@@ -342,7 +342,7 @@ def test_time_may_follow_sizes_where_nothing_looks(sized, why):
 
 def test_a_client_may_not_be_in_one_sum_twice():
     refused(
-        'a client may be in one sum twice, .*write refill = "idle"',
+        'a client may be in one sum twice, .*write synchrony = .*refill = "idle"',
         synchrony={"name": "buffered", "buffer": 2},
     )
     build({**BASE, "synchrony": {"name": "buffered", "buffer": 2, "refill": "idle"}})

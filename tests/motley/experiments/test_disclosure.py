@@ -47,6 +47,7 @@ TABLE = {  # rule: enrolled, probed, reported, choice, visibility; "t" stands fo
     "fedstas": (set(), G, set(), "yes", "each"),
     "feel": (N, {"grad_norm", "t"}, set(), "yes", "each"),
     "flash": (set(), {"robust_loss", "val_loss"}, {"t"}, "yes", "sum"),
+    "greedyfed": (set(), set(), {"contribution"}, "yes", "each"),
     "hics_fl": (set(), set(), {"output_bias"}, "yes", "each"),
     "linucb": (set(), {"robust_loss", "val_loss"}, {"t"}, "yes", "sum"),
     "neural_bandit": (set(), {"robust_loss", "val_loss"}, {"t"}, "yes", "sum"),

@@ -22,6 +22,7 @@ from motley.selectors.fedcvr_bolt import FedCvrBolt
 from motley.selectors.fedstas import FedSTaS
 from motley.selectors.feel import FEEL
 from motley.selectors.flash import FLASH
+from motley.selectors.greedyfed import GreedyFed
 from motley.selectors.hetero_select import HeteroSelect
 from motley.selectors.hetero_select_v1 import HeteroSelectV1
 from motley.selectors.hics_fl import HiCSFL
@@ -132,6 +133,9 @@ RULES = [
     FLASH(probe="last_report", tau="seconds"),
     FLASH(tau="round_seconds", drop="duration", schedule="analysis"),
     FLASH(first_round="cohort", drop="val_loss", schedule="constant", g=0),
+    GreedyFed(),
+    GreedyFed("exponential", values="exact", ties="lowest_id"),
+    GreedyFed("exponential", alpha=0.0, until="each", truncation=0.0),
     LinUCB(),
     LinUCB(disjoint=True, schedule="analysis"),
     LinUCB(probe="last_report", schedule="algorithm", drop="reward"),
@@ -258,6 +262,17 @@ class TrustsTheLate(PowerOfChoice):
 
 
 @dataclass(frozen=True)
+class CountsCalls(GreedyFed):
+    """Contributions that depend on the calls before."""
+
+    log: list = dataclasses.field(default_factory=list)
+
+    def contributions(self, uploads):
+        self.log.append(1)
+        return super().contributions(uploads) + len(self.log)
+
+
+@dataclass(frozen=True)
 class Mutates(PowerOfChoice):
     """Writes into the old state's arrays."""
 
@@ -275,6 +290,7 @@ BROKEN = [
     (ClaimsNoSeed(), "the seed matters"),
     (Remembers(), "differs"),
     (TrustsTheLate("rpow_d"), "signals of clients without an accepted update"),
+    (CountsCalls(), "the same uploads give other numbers"),
     (Mutates(), "changed by a later observe"),
 ]
 

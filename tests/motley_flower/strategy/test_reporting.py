@@ -270,7 +270,7 @@ def test_an_app_that_measures_nothing_is_told_what_to_report(monkeypatch):
 DOES_NOT = {"divfl", "delta", "fedstas"}  # sketches of gradients before a choice
 
 
-@pytest.mark.parametrize("name", sorted(CATALOGUE.targets))
+@pytest.mark.parametrize("name", sorted({*CATALOGUE.targets} - {"greedyfed"}))
 def test_every_rule_that_asks_for_losses_and_norms_runs_with_the_one_line(name):
     labels = {
         "labels": lambda context: samples(context.node_config["site"])[1].tolist(),

@@ -257,7 +257,18 @@ def test_the_selector_observes_signals_of_clients_and_of_the_server():
         assert (r.version, r.staleness) == (0.0, 0.0)
 
 
-@pytest.mark.parametrize("name", sorted(CATALOGUE.targets))
+APPS = sorted(name for name in CATALOGUE.targets if not CATALOGUE.build(name).asks_contributions)
+"""Rules that a strategy can follow: the server has no samples."""
+
+
+def test_a_rule_that_needs_samples_at_the_server_is_refused_with_what_has_them():
+    with pytest.raises(
+        ConfigError, match=r"GreedyFed compares models.*deploy Motley's round loop.*server = 0.1"
+    ):
+        with_selector(fedavg(), build("greedyfed", seed=0), m=3)
+
+
+@pytest.mark.parametrize("name", APPS)
 def test_every_selector_works_with_clients_that_report_its_signals(name):
     on = grid(6)
     selector = build(name, seed=0, horizon=50)
@@ -284,7 +295,7 @@ def test_last_updates_are_compared_at_the_server_with_the_mean_of_now():
         with_selector(fedavg(), build("hetero_select", seed=0, horizon=50), m=3, uploads="any")
 
 
-@pytest.mark.parametrize("name", sorted(CATALOGUE.targets))
+@pytest.mark.parametrize("name", APPS)
 def test_enrolling_again_changes_nothing(name):
     """A selector that was saved and loaded observes the enrolment of its clients a second time."""
     selector = build(name, seed=0, horizon=50)

@@ -136,9 +136,10 @@ def _check(
     _check_separation(options, config)
     if config.synchrony.asks_again:
         message = (
-            'a client may be in one sum twice, which doubles what it adds; write refill = "idle"'
+            "a client may be in one sum twice, which doubles what it adds; write synchrony = "
+            '{ name = "buffered", refill = "idle" }'
         )
-        raise ConfigError(message, "synchrony.refill")
+        raise ConfigError(message, "synchrony")
 
 
 def _check_exact(uploads: int, multiplier: float) -> None:

@@ -97,6 +97,14 @@ class SelectionCoordinator:
                 f'{type(selector.rule).__name__} gives no weights; take weights = "strategy"',
                 key="weights",
             )
+        if selector.rule.asks_contributions:
+            raise ConfigError(
+                f"{type(selector.rule).__name__} compares models that the server makes of some of "
+                "the uploads, on samples of its own, which a Flower strategy has not; deploy "
+                "Motley's round loop (docs/deploy/loop.md) with split = { server = 0.1 }, or take "
+                "another selector",
+                key="selector",
+            )
         keeps = LAST_UPDATE in needs.probed
         if keeps and settings.uploads != "as_sent":
             raise ConfigError(

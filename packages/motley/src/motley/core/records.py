@@ -8,7 +8,7 @@ users and tests. Absent numbers are NaN.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -21,10 +21,12 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, ContractError, suggest
 
 __all__ = [
+    "CONTRIBUTION",
     "HISTOGRAM",
     "SIGNALS",
     "Cohort",
     "Draw",
+    "JointUploads",
     "NoiseLaw",
     "Outcome",
     "Report",
@@ -95,6 +97,8 @@ NoiseLaw = Literal["laplace", "gaussian", "gumbel"]
 """The law of the noise that a client, or of ``gumbel`` the server, adds to a signal."""
 HISTOGRAM = "label_histogram"
 """The signal of the numbers of samples by class, sent once a run."""
+CONTRIBUTION = "contribution"
+"""The signal that a rule makes of all uploads of a server step together."""
 SIGNALS: Mapping[str, Signal] = MappingProxyType(
     {
         "loss": Signal(
@@ -301,6 +305,17 @@ SIGNALS: Mapping[str, Signal] = MappingProxyType(
             text="cosine between the client's last decoded update, which the server keeps, and the "
             "moving average `0.9 old + 0.1 new` of the aggregated updates until now; absent before "
             "its first",
+            single=True,
+        ),
+        CONTRIBUTION: Signal(
+            kind="channel",
+            when=("reported",),
+            shape="scalar",
+            model="at the server, of any of the step's uploads",
+            data="validation samples of the server",
+            mode="eval",
+            text="what the rule makes of all uploads of a server step together "
+            "(`contributions`): GreedyFed's Shapley value; needs `split.server`",
             single=True,
         ),
         "label_histogram": Signal(
@@ -577,6 +592,26 @@ class SelectionContext:
     rng: np.random.Generator
     step: int
     horizon: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JointUploads:
+    """The accepted uploads of one server step, for a rule that compares what any of them together
+    would have made of the server's model.
+
+    Parameters
+    ----------
+    clients: ids int64 ``[n]``, in the order of the uploads; a client that delivered twice is there
+    twice.
+    loss: positions of some uploads, distinct -> the mean loss, on the server's validation samples,
+    of the model that the server would have made of these alone; of none: of the model before the
+    step. A call costs an evaluation.
+    rng: random generator of this step alone.
+    """
+
+    clients: Ids
+    loss: Callable[[Collection[int]], float]
+    rng: np.random.Generator
 
 
 class Draw(NamedTuple):

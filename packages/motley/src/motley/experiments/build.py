@@ -28,6 +28,7 @@ from motley.engines.unlike import Unlike
 from motley.experiments.checks import (
     check_algorithm,
     check_capacity,
+    check_contributions,
     check_dishonest,
     check_end,
     check_failures,
@@ -247,6 +248,7 @@ def _planned(
     check_failures(experiment, setting)
     check_synchrony(synchrony, setting, weights, cohort)
     check_selector(experiment, selector, weights, task, uploads=algorithm.local.uploads)
+    check_contributions(experiment, setting, selector)
     check_capacity(experiment, setting, selector)
     check_unlike(experiment, setting, selector)
     check_last_layers(experiment, setting, algorithm.local, selector)
@@ -254,6 +256,8 @@ def _planned(
     if slicing is not None and not slicing.ranks and needs_proof(setting):
         require_slices(task.model, task.layout, repeated_sample(task, 2))
     setting = _admitted(experiment, setting, hide_rows) if prove else setting
+    judged = selector.rule.asks_contributions
+    needed = {"validation": experiment.selector["name"]} if judged else {}
     plan = RunConfig(
         setting=setting,
         world=world,
@@ -265,7 +269,7 @@ def _planned(
         evaluate=_evaluation_schedule(experiment, algorithm),
         measured_speeds=experiment.probe.speeds == "measured",
         probe_batches=0 if experiment.probe.batches == "all" else experiment.probe.batches,
-        server_context=server_context_of(setting, experiment.algorithm["name"]),
+        server_context=server_context_of(setting, experiment.algorithm["name"], more=needed),
         stragglers=experiment.local.stragglers,
         upload_config=upload_config_of(experiment, setting, selector, weights),
         recalibrate=recalibration_of(experiment, setting),

@@ -14,14 +14,14 @@ from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavg import Average, plain_fedavg
 from motley.algorithms.head_loss import HeadLoss
 from motley.algorithms.losses import CrossEntropy
-from motley.algorithms.parts import Algorithm, LocalRule, Loss
+from motley.algorithms.parts import Algorithm, LocalRule, Loss, PersonalRule
 from motley.algorithms.positions import per_position
 from motley.algorithms.ranked import FactorServer
 from motley.algorithms.task_loss import loss_of
 from motley.core.components import overrides
 from motley.core.errors import ConfigError
 from motley.core.own_code import definition, place_in_own_code
-from motley.core.records import SIGNALS, SignalRequirements
+from motley.core.records import CONTRIBUTION, SIGNALS, SignalRequirements
 from motley.engines.engine import PRE_TRAINING, Setting
 from motley.experiments.config import Experiment
 from motley.rounds.channel import Channel, empty_upload
@@ -42,6 +42,7 @@ from motley.world.interfaces import Capacity, Dishonest, Failures
 __all__ = [
     "check_algorithm",
     "check_capacity",
+    "check_contributions",
     "check_dishonest",
     "check_end",
     "check_failures",
@@ -652,11 +653,9 @@ def check_selector(
             "model that ends in a linear layer with a bias",
             "selector",
         )
-    if signals & SERVER_SIGNALS and "delta" not in uploads:
-        missing = (
-            f"{name!r} needs {sorted(signals & SERVER_SIGNALS)[0]!r}, which the server "
-            "makes of uploaded updates"
-        )
+    made = sorted(signals & {*SERVER_SIGNALS, CONTRIBUTION})
+    if made and "delta" not in uploads:
+        missing = f"{name!r} needs {made[0]!r}, which the server makes of uploaded updates"
         raise ConfigError(f"{missing}, and this algorithm uploads none", "selector")
     column = {"score": "scores", "selector": "weights", "selector_ratio": "weights"}.get(weights)
     if column is not None and column not in selector.rule.provides():
@@ -668,6 +667,31 @@ def check_selector(
         raise ConfigError(
             f"{name!r} needs label histograms, and this task has no classes", "selector"
         )
+
+
+def check_contributions(experiment: Experiment, setting: Setting, selector: Selector[Any]) -> None:
+    """Refuse a selector that asks what any uploads together make of the model where the server
+    cannot make and evaluate that model alone."""
+    if not selector.rule.asks_contributions:
+        return
+    name = experiment.selector["name"]
+    algorithm = setting.algorithm
+    local = algorithm.local
+    own = isinstance(local, PersonalRule) and not local.sends_all
+    static = local.slicing is not None and local.slicing.static_norm and setting.task.layout.buffers
+    if algorithm.server.asks_clients:
+        reason = "whose server needs its clients to step"
+    elif setting.task.architectures is not None:
+        reason = "whose clients hold models of different architectures"
+    elif not local.shared or own or local.choice is not None or static:
+        reason = "whose server has no single whole model"
+    else:
+        return
+    raise ConfigError(
+        f"{name!r} has the server evaluate the model that some of the uploads would make, and "
+        f'{experiment.algorithm["name"]!r} is a method {reason}; use e.g. "fedavg" or "fedprox"',
+        "selector",
+    )
 
 
 def _known_signals(needs: SignalRequirements, name: str) -> set[str]:

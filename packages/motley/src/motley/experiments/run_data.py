@@ -300,21 +300,23 @@ def _reserved_notes(experiment: Experiment, rows: PartitionInput) -> list[str]:
     return [f"{key}: {rows.notes[note]}" for key, note in keys.items() if note in rows.notes]
 
 
-def server_context_of(setting: Setting, name: str) -> ServerContext | None:
-    """Return what the server rule may use beside uploads; None for a rule that needs nothing.
+def server_context_of(
+    setting: Setting, name: str, more: Mapping[str, str] | None = None
+) -> ServerContext | None:
+    """Return what the server may use beside uploads; None where nothing is needed.
 
     Parameters
     ----------
     name: the algorithm's name, for messages.
+    more: what is needed beside the server rule's needs -> the name of the component that needs it.
 
     Raises
     ------
-    ConfigError: the rule needs something that this experiment does not give.
+    ConfigError: something is needed that this experiment does not give.
     """
-    server = setting.algorithm.server
     task = setting.task
     data = task.federation
-    needs = server.needs
+    needs = {**(more or {}), **dict.fromkeys(setting.algorithm.server.needs, name)}
     if not needs:
         return None
     if data.server is None:
@@ -342,7 +344,7 @@ def server_context_of(setting: Setting, name: str) -> ServerContext | None:
             else:
                 missing = _MISSING[need]
             key, remedy, lacking = missing
-            raise ConfigError(f"{name!r} needs {lacking}, {remedy}", key)
+            raise ConfigError(f"{needs[need]!r} needs {lacking}, {remedy}", key)
     return ServerContext(
         layout=task.layout,
         population=data.pool,

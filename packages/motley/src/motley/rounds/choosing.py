@@ -27,6 +27,7 @@ from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import UploadPipeline
 from motley.rounds.upload_signals import UploadSignals
 from motley.tasks.task import ModelState
+from motley.timing.synchrony import Dispatch
 
 __all__ = ["Choosing", "next_draws"]
 
@@ -89,9 +90,10 @@ class Choosing:
             reports = stage.reports(state, reports)
         state.selector.observe(draw_index, reports)
 
-    def choose(self, state: RunState[Any], step: Round, count: int) -> Round:
-        """Return the round with a cohort of at most ``count`` clients, chosen for the newest
-        model."""
+    def choose(self, state: RunState[Any], step: Round, asked: Dispatch) -> Round:
+        """Return the round with a cohort of as many clients as are asked for, at most, chosen for
+        the newest model."""
+        count = asked.count
         backend = self.backend
         if not backend.simulated:
             self.enrol(state, backend.newcomers(state.moment))
@@ -104,6 +106,8 @@ class Choosing:
             nobody_there = not len(available)
             for stage in self.stages.available:
                 available = stage.available(state, available)
+            if asked.without:
+                available = np.setdiff1d(available, asked.without)
         if state.version not in state.downloads:
             rule = self.config.setting.algorithm.local
             state.downloads = {**state.downloads, state.version: rule.download(state.server)}

@@ -88,7 +88,7 @@ class Learning:
             return step.told(step.accepted, Outcome.REJECTED)
         while step.total:
             own = step.client_states()
-            context = self._context(state, step, step.usable)
+            context = self.context(state, step, step.usable)
             server, states = rule.update_with_clients(state.server, step.total, own, context)
             if self.refusals is None:
                 return self._stepped(state, step, server, states)
@@ -110,7 +110,7 @@ class Learning:
         step = step.told(accepted, Outcome.REHEARSED)
         if not step.total:
             return step
-        context = self._context(state, step, accepted)
+        context = self.context(state, step, accepted)
         model = algorithm.server.update(state.server, step.total, context)
         return rehearse(step, algorithm.local.download(model))
 
@@ -207,7 +207,7 @@ class Learning:
         self.backend.commit(step.landed, rows, client_states)
         return step
 
-    def _context(
+    def context(
         self, state: RunState[Any], step: Round, rows: Sequence[int] | Ids
     ) -> ServerContext:
         """Return what the server rule may use; ``rows``: of the uploads in the total, of whose

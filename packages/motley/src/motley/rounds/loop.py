@@ -21,6 +21,7 @@ import numpy as np
 
 from motley.algorithms.parts import ServerState, Tensors
 from motley.core.arrays import Bools
+from motley.core.errors import ConfigError
 from motley.core.last_updates import LastUpdates
 from motley.core.saved_state import save
 from motley.engines.cores import torch_threads
@@ -44,7 +45,7 @@ from motley.rounds.state import RunState, Scores
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import UploadPipeline, initial_client_state
 from motley.rounds.upload_signals import UploadSignals
-from motley.selectors.selector import Selector
+from motley.selectors.selector import SelectionRule, Selector
 from motley.tasks.task import ModelState
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
 
@@ -132,7 +133,7 @@ class RoundLoop:
         guard = config.guard
         self.refusals = None if guard is None else Refusals(guard, self.backend, plan is not None)
         self.standing = None if config.stop.ends_surely else Standstill(config.stop)
-        self.stages = Stages(self._made_stages([*own, *more], signals))
+        self.stages = Stages(self._made_stages([*own, *more], signals, selector.rule))
         for stage in self.stages.all:
             stage.init(config, server)
         self.tables = Tables(writer, self.stages.written)
@@ -169,11 +170,22 @@ class RoundLoop:
         self.state: RunState[Any] = RunState(
             server, selector, self.backend.clients, scores, ledger=self.channel.ledger
         )
+        self.state.remembered = config.synchrony.init()
         self._opened = False
 
-    def _made_stages(self, first: Sequence[Stage], signals: UploadSignals) -> list[Stage]:
-        """Return the stages of the run in their order, of which these are the first."""
+    def _made_stages(
+        self, first: Sequence[Stage], signals: UploadSignals, rule: SelectionRule[Any]
+    ) -> list[Stage]:
+        """Return the stages of the run in their order, of which these are the first; ``rule``: of
+        the selector."""
         config = self.config
+        contributions: Stage | None = None
+        if rule.asks_contributions:
+            from motley.rounds.contributions import Contributions
+
+            contributions = Contributions(
+                config, rule, lambda state, step, rows: self.learning.context(state, step, rows)
+            )
         stages = (
             *first,
             signals if signals.single_updates else None,
@@ -185,6 +197,7 @@ class RoundLoop:
             if config.evaluate.diagnostics
             else None,
             self.pipeline,
+            contributions,
             None if config.stage is None else config.stage.make(),
         )
         return [stage for stage in stages if stage is not None]
@@ -246,7 +259,9 @@ class RoundLoop:
                 view = self._view(step)
                 decision = self.config.synchrony.decide(view)
                 if isinstance(decision, Dispatch):
-                    step = self.choosing.choose(self.state, step, decision.count)
+                    step = self.choosing.choose(self.state, step, decision)
+                    if self.state.remembered is not None:
+                        step = self._assigned(step)
                     step = self.choosing.dispatch(self.state, step)
                 elif isinstance(decision, Wait):
                     self.backend.wait(self.state.moment, decision.until_s)
@@ -272,7 +287,7 @@ class RoundLoop:
         flying = state.clients.flying
         available = step.row.get("available", 0)
         alone = under_way.asked and not available and not len(flying)
-        return ServerView(
+        view = ServerView(
             now_s=state.clients.now_s,
             cohort=self.config.cohort,
             version=state.version,
@@ -284,7 +299,34 @@ class RoundLoop:
             sent=len(step.cohort.ids),
             available=available,
             back_s=self.backend.back_s(state.moment) if alone else state.clients.now_s,
+            memory=state.remembered,
         )
+        if state.remembered is None:
+            return view
+        state.remembered = self.config.synchrony.observed(view)
+        return dataclasses.replace(view, memory=state.remembered)
+
+    def _assigned(self, step: Round) -> Round:
+        """Return the round whose cohort has the local steps that a synchrony with a memory gives.
+
+        Raises
+        ------
+        ConfigError: the selector gives some, too.
+        """
+        state = self.state
+        cohort = step.cohort
+        if not len(cohort.ids):
+            return step
+        synchrony = self.config.synchrony
+        if cohort.local_steps is not None:
+            raise ConfigError(
+                f"{type(synchrony).__name__} says how many local steps clients take, and so does "
+                f"{type(state.selector.rule).__name__}; use another selector",
+                "synchrony",
+            )
+        view = self._view(step)
+        steps, state.remembered = synchrony.assigned(view, cohort.ids, state.dispatch)
+        return dataclasses.replace(step, cohort=dataclasses.replace(cohort, local_steps=steps))
 
     def _collect(self, step: Round, decision: ServerStep, stay: Bools) -> Round:
         """Take out of flight the dispatches that end with this step, and bill what they sent."""

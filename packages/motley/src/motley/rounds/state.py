@@ -18,6 +18,7 @@ import numpy as np
 from motley.algorithms.parts import ServerState, Tensors
 from motley.core.arrays import Ids
 from motley.core.saved_state import FIXED, restore_fields, save_fields
+from motley.core.table import ClientTable
 from motley.rounds.client_state import ClientStates
 from motley.rounds.in_flight import InFlight
 from motley.selectors.selector import Selector
@@ -178,6 +179,7 @@ class RunState(Generic[C]):
     dispatch: clients sent out so far.
     model_updates: server steps that changed the model (a step in which nothing was aggregated does
     not).
+    remembered: by the synchrony; None: it has no memory.
     begun: whether enrolment and the evaluation before round 1 are done.
     """
 
@@ -193,6 +195,7 @@ class RunState(Generic[C]):
     draw_index: int = 0
     dispatch: int = 0
     model_updates: int = 0
+    remembered: ClientTable | None = None
     begun: bool = field(default=False, metadata=FIXED)
 
     @property

@@ -22,6 +22,7 @@ CATALOGUE = Catalogue(
         "fedstas": "motley.selectors.fedstas:FedSTaS",
         "feel": "motley.selectors.feel:FEEL",
         "flash": "motley.selectors.flash:FLASH",
+        "greedyfed": "motley.selectors.greedyfed:GreedyFed",
         "hetero_select": "motley.selectors.hetero_select:HeteroSelect",
         "hetero_select_v1": "motley.selectors.hetero_select_v1:HeteroSelectV1",
         "hics_fl": "motley.selectors.hics_fl:HiCSFL",

@@ -32,9 +32,11 @@ from motley.core.errors import CodecError, ConfigError, ContractError
 from motley.core.keys import Key
 from motley.core.paper import Paper
 from motley.core.records import (
+    CONTRIBUTION,
     SIGNALS,
     Cohort,
     Draw,
+    JointUploads,
     Outcome,
     Report,
     Reports,
@@ -102,6 +104,12 @@ class SelectionRule(ABC, Generic[S]):
         wanted = SIGNALS.keys() & {*needs.probed, *needs.reported}
         return tuple(sorted(name for name in wanted if SIGNALS[name].single))
 
+    @property
+    def asks_contributions(self) -> bool:
+        """Whether it compares the uploads of a server step with each other
+        (:meth:`contributions`)."""
+        return CONTRIBUTION in self.needs().reported
+
     def needs(self) -> SignalRequirements:
         """Return the signals that clients must measure and send, given the options; by default
         none."""
@@ -158,6 +166,16 @@ class SelectionRule(ABC, Generic[S]):
     def select(self, state: S, context: SelectionContext) -> Cohort:
         """Return the cohort, a function of the arguments alone; ``context.m`` is already
         ``size(...)``."""
+
+    def contributions(self, uploads: JointUploads) -> Floats:
+        """Return the signal ``contribution`` of each upload of a server step, ``[n]``, made of all
+        of them together; NaN: it has none. Called in each step with an accepted upload where
+        ``needs().reported`` names that signal; the number reaches :meth:`observe` with the
+        reports."""
+        raise ContractError(
+            f"{type(self).__name__} asks the signal {CONTRIBUTION!r} and does not say what it is; "
+            "write contributions"
+        )
 
     def observe(self, state: S, draw: int, reports: Reports) -> S:
         """Return the next state, given new reports; by default the state does not change.

@@ -25,7 +25,7 @@ from typing_extensions import override
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.core.records import SIGNALS, Cohort, Outcome, Reports
+from motley.core.records import SIGNALS, Cohort, JointUploads, Outcome, Reports
 from motley.selectors.selector import SelectionRule, Selector
 
 __all__ = [
@@ -535,6 +535,29 @@ def _horizon(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
     raise AssertionError("needs the horizon, but a selector without one is accepted")
 
 
+def _contributions(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
+    if not rule.asks_contributions:
+        return
+    size = federation.signal("num_examples", 0, federation.ids)
+
+    def values(count: int) -> Floats:
+        """Return what the rule makes of the uploads of so many clients, of which larger ones help
+        more."""
+        rng = Key(federation.seed).fold("contributions").numpy()
+        uploads = JointUploads(
+            federation.ids[:count], lambda some: float(np.exp(-size[list(some)].sum() / 100)), rng
+        )
+        return np.asarray(rule.contributions(uploads))
+
+    for count in (1, federation.m):
+        first = values(count)
+        _require(
+            first.shape == (count,) and bool(np.isfinite(first).all()),
+            f"{count} uploads have the contributions {first}",
+        )
+        _require(np.array_equal(first, values(count)), "the same uploads give other numbers")
+
+
 def _declared(rule: SelectionRule[Any], federation: SyntheticFederation) -> None:
     params = vars(type(rule)).get("__dataclass_params__")
     _require(params is not None and params.frozen, "a rule is a frozen dataclass of options")
@@ -562,5 +585,6 @@ CHECKS: dict[str, Callable[[SelectionRule[Any], SyntheticFederation], None]] = {
     "seeds matter": _seeds,
     "horizon": _horizon,
     "columns that needs() does not name are not used": _undeclared,
+    "contributions are a function of the uploads": _contributions,
 }
 """The requirements of the contract: name -> check."""

@@ -14,6 +14,7 @@ SYNCHRONY = Catalogue(
         "asynchronous": "motley.timing.asynchronous:Asynchronous",
         "buffered": "motley.timing.buffered:Buffered",
         "deadline": "motley.timing.deadline:Deadline",
+        "fedcompass": "motley.timing.fedcompass:FedCompass",
         "synchronous": "motley.timing.synchrony:Synchronous",
     },
     base="motley.timing.synchrony:Synchrony",

@@ -88,19 +88,35 @@ def discount(kind: Discount, tau: Ints, a: float, b: float) -> Floats:
     return np.asarray(1.0 / (a * np.maximum(tau - b, 0.0) + 1.0))
 
 
-def refill(view: ServerView, idle_s: float) -> Dispatch | Wait | ServerStep:
+def refill(
+    view: ServerView, idle_s: float, waits: Bools | None = None, timers: Floats | None = None
+) -> Dispatch | Wait | ServerStep:
     """Return the decision that keeps ``view.cohort`` clients in flight: dispatch those missing,
     else wait for the next arrival. Clients that take no time are replaced at once.
+
+    Parameters
+    ----------
+    waits: ``[n]``, which arrived updates keep their clients from being asked; None: none.
+    timers: when the server looks again, too.
 
     If no client is in flight and a dispatch finds none, the server takes a step without any update,
     so that a run ends: after ``idle_s`` where none is available.
     """
-    coming = view.in_flight.arrives_s[view.in_flight.arrives_s > view.now_s]
+    in_flight = view.in_flight
+    on_the_way = in_flight.arrives_s > view.now_s
+    coming = in_flight.arrives_s[on_the_way]
+    busy = int(on_the_way.sum())
+    without: tuple[int, ...] = ()
+    if waits is not None and waits.any():
+        busy += int(waits.sum())
+        without = tuple(in_flight.client[waits].tolist())
+    if timers is not None:
+        coming = np.append(coming, timers)
     idle_until = view.idle_until_s(idle_s)
-    if view.found_none and not len(coming) and view.now_s >= idle_until:
+    if view.found_none and not busy and view.now_s >= idle_until:
         nothing = np.zeros(len(view.in_flight), bool)
         return ServerStep(nothing, nothing)
-    over_already = not len(coming) and not view.found_none
-    if len(coming) < view.cohort and (not view.asked_now or over_already):
-        return Dispatch(view.cohort - len(coming))
+    over_already = not busy and not view.found_none
+    if busy < view.cohort and (not view.asked_now or over_already):
+        return Dispatch(view.cohort - busy, without)
     return Wait(float(coming.min()) if len(coming) else idle_until)

@@ -27,8 +27,9 @@ from typing import ClassVar
 import numpy as np
 from typing_extensions import override
 
-from motley.core.arrays import Bools, Floats, Ints
+from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError, ContractError
+from motley.core.table import ClientTable
 from motley.timing.timeline import Timelines
 
 __all__ = ["Dispatch", "ServerStep", "ServerView", "Synchronous", "Synchrony", "Wait", "check_idle"]
@@ -54,6 +55,7 @@ class ServerView:
     sent, available: how many clients the last Dispatch sent out, and could have; ``sent`` None:
     those in flight that began then.
     back_s: when a client can be asked again, where none was available.
+    memory: what the synchrony remembers (:meth:`Synchrony.init`).
     """
 
     now_s: float
@@ -67,6 +69,7 @@ class ServerView:
     available: int = 0
     back_s: float = 0.0
     asked_s: float | None = None
+    memory: ClientTable | None = None
 
     @property
     def asked_now(self) -> bool:
@@ -104,9 +107,10 @@ class ServerView:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """The decision to ask the selector for ``count`` clients now."""
+    """The decision to ask the selector for ``count`` clients now, none of those in ``without``."""
 
     count: int
+    without: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -209,6 +213,31 @@ class Synchrony(ABC):
         step_s: seconds per step.
         """
         return planned
+
+    def init(self) -> ClientTable | None:
+        """Return what it remembers of clients before the first; None: it has no memory, and the
+        two functions below are never called."""
+        return None
+
+    def observed(self, view: ServerView) -> ClientTable | None:
+        """Return the memory after a look at the clients in flight; called before each decision. The
+        server knows nothing of a client that has not arrived."""
+        return view.memory
+
+    def assigned(
+        self, view: ServerView, ids: Ids, dispatch: int
+    ) -> tuple[Ints, ClientTable | None]:
+        """Return the local steps of clients that are sent out now, ``[m]``, in place of the
+        experiment's, and the memory after it.
+
+        Parameters
+        ----------
+        ids: in the order of their dispatches.
+        dispatch: number of the first.
+        """
+        raise ContractError(
+            f"{type(self).__name__} has a memory and does not say what clients do; write assigned"
+        )
 
     @abstractmethod
     def decide(self, view: ServerView) -> Dispatch | Wait | ServerStep:
