@@ -103,6 +103,7 @@ NO_BOUND = {
     "fedproto": CLASSES,
     "fedrolex": CLASSES,
     "fedvarp": {},
+    "fiarse": CLASSES,
     "fjord": CLASSES,
     "flexlora": ADAPTED,
     "flora": ADAPTED,

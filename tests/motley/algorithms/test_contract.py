@@ -41,6 +41,7 @@ from motley.algorithms.fedsa_lora import FedSALoRA
 from motley.algorithms.fedsam import FedLESAM, FedSAM
 from motley.algorithms.fedswa import FedMoSWA, FedSWA
 from motley.algorithms.ffa_lora import FFALoRA
+from motley.algorithms.fiarse import FIARSE
 from motley.algorithms.fine_tuned import FineTuned
 from motley.algorithms.fjord import FjORD
 from motley.algorithms.flash_robust import RobustTraining
@@ -149,6 +150,8 @@ ROWS = [
     (FedALA(first_passes=2), None, MOMENTUM),
     (HeteroFL(), None, MOMENTUM),
     (HeteroFL(mask=False), "examples", None),
+    (FIARSE(), None, MOMENTUM),
+    (FIARSE(scope="layer", average="moved"), "examples", None),
     (FedRolex(), None, MOMENTUM),
     (FedRolex(), "examples", None),
     (IFCA(k=3), "examples", MOMENTUM),

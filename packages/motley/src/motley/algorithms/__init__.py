@@ -48,6 +48,7 @@ CATALOGUE = Catalogue(
         "fedvarp": "motley.algorithms.mifa:FedVARP",
         "fedyogi": "motley.algorithms.fedopt:FedYogi",
         "ffa_lora": "motley.algorithms.ffa_lora:FFALoRA",
+        "fiarse": "motley.algorithms.fiarse:FIARSE",
         "fine_tuned": "motley.algorithms.fine_tuned:FineTuned",
         "fjord": "motley.algorithms.fjord:FjORD",
         "flash_robust": "motley.algorithms.flash_robust:RobustTraining",

@@ -189,6 +189,8 @@ class Slicing:
     merges: whether the server merges the adapters' products into the model
     (:mod:`motley.tasks.merged`).
     prunes: whether clients give up some of what they hold, :meth:`LocalRule.held_share`.
+    masks: whether a slice is made of single weights of the received model,
+    :meth:`LocalRule.held`, in place of units; its positions travel with the download.
 
     Example
     -------
@@ -204,6 +206,7 @@ class Slicing:
     ranks: bool = False
     merges: bool = False
     prunes: bool = False
+    masks: bool = False
 
     def offset(self, version: int) -> int:
         """Return the number of the first unit in the slices of clients that receive this version of
@@ -363,6 +366,12 @@ class LocalRule(_MethodPart):
         """Return the share of the model's width that a client which keeps this state holds at
         most. Asked where :attr:`Slicing.prunes` says so."""
         return 1.0
+
+    def held(self, x: Tensor, width: float) -> Tensor:
+        """Return which parameters of a model ``x`` ``[D]`` a client of this width holds, bool
+        ``[D]``; how many does not depend on ``x``. Asked where :attr:`Slicing.masks` says so; the
+        client finds it as ``held`` in its download, and zeros elsewhere in ``x``."""
+        raise NotImplementedError(f"{type(self).__name__} holds no single weights")
 
     def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
         """Return the model that a client starts from (FedBN inserts the client's normalization

@@ -40,7 +40,7 @@ from motley.engines.ordered_client import OrderedSliceClient
 from motley.engines.prober import Prober
 from motley.engines.samples import Samples
 from motley.engines.slice_prober import measure_slices
-from motley.engines.sliced_client import SlicedClient
+from motley.engines.sliced_client import MaskedClient, SlicedClient
 from motley.engines.stages import refuses_phases
 from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
@@ -141,7 +141,9 @@ def _refuses_features(setting: Setting) -> str | None:
 def _client(setting: Setting, samples: Samples, step_hook: StepHook | None = None) -> Client:
     slicing = setting.algorithm.local.slicing
     kind: type[Client] = Client
-    if slicing is not None:
+    if slicing is not None and slicing.masks:
+        kind = MaskedClient
+    elif slicing is not None:
         kind = OrderedSliceClient if slicing.widths else SlicedClient
     return kind(setting, samples, step_hook)
 
