@@ -99,6 +99,7 @@ NO_BOUND = {
     "fedex_lora": ADAPTED,
     "fedexp": {},
     "fedgh": CLASSES,
+    "fedkd": CLASSES,
     "fedmd": {**CLASSES, "public": 0.1},
     "fedproto": CLASSES,
     "fedrolex": CLASSES,

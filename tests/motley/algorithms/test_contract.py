@@ -26,6 +26,7 @@ from motley.algorithms.feddyn import FedDyn
 from motley.algorithms.fedex_lora import FedExLoRA
 from motley.algorithms.fedexp import FedExP
 from motley.algorithms.fedgh import FedGH
+from motley.algorithms.fedkd import FedKD
 from motley.algorithms.fedlc import FedLC
 from motley.algorithms.fedmd import FedMD
 from motley.algorithms.fedmuon import FedMuon
@@ -130,6 +131,8 @@ ROWS = [
     (LocalOnly(), None, None),
     (FedGH(), None, None),
     (FedGH(lr=0.5, epochs=2, batch_size=3), None, MOMENTUM),
+    (FedKD(), None, MOMENTUM),
+    (FedKD(t_start=0.5, t_end=0.6, rounds=2), "examples", None),
     (FML(), None, MOMENTUM),
     (FML(alpha=1.0, beta=0.2), "examples", None),
     (FedMD(samples=40, batch_size=16), None, None),

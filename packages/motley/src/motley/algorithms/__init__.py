@@ -30,6 +30,7 @@ CATALOGUE = Catalogue(
         "fedex_lora": "motley.algorithms.fedex_lora:FedExLoRA",
         "fedexp": "motley.algorithms.fedexp:FedExP",
         "fedgh": "motley.algorithms.fedgh:FedGH",
+        "fedkd": "motley.algorithms.fedkd:FedKD",
         "fedlc": "motley.algorithms.fedlc:FedLC",
         "fedlesam": "motley.algorithms.fedsam:FedLESAM",
         "fedmd": "motley.algorithms.fedmd:FedMD",

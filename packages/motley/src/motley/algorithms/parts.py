@@ -19,7 +19,14 @@ from torch import Tensor
 
 from motley.algorithms.job import ClientState, JobContext, PreTrainingSignals, Tensors
 from motley.algorithms.local_optimisers import Solver
-from motley.algorithms.phases import RECEIVED, Direction, GradientCorrection, Phase, Tuning
+from motley.algorithms.phases import (
+    RECEIVED,
+    Direction,
+    GradientCorrection,
+    Passed,
+    Phase,
+    Tuning,
+)
 from motley.algorithms.upload import BLOCK, UPDATES, BlockRun, Fold, Part, Parts, Upload
 from motley.algorithms.weights import Divide, Weighting
 from motley.core.arrays import Ids
@@ -50,6 +57,7 @@ __all__ = [
     "NetworkFunction",
     "Part",
     "Parts",
+    "Passed",
     "PersonalRule",
     "Phase",
     "PreTrainingSignals",
@@ -258,8 +266,9 @@ class LocalRule(_MethodPart):
     False: each client uses its own. ``unlike``: whether clients may hold models of different
     architectures; each then has a rule bound to the layout of its own, and all uploads have the
     same shapes. ``trains_common``: whether clients train, beside a model of their own, one that all
-    have in common, which the server holds and sends: of several architectures the last. What a rule
-    does beside is an object that it has or has not: :attr:`personal`, :attr:`slicing`,
+    have in common, which the server holds and sends: of several architectures the last.
+    ``compares_features``: whether the joint losses of its phases look at features. What a rule does
+    beside is an object that it has or has not: :attr:`personal`, :attr:`slicing`,
     :attr:`prototypes`, :attr:`choice`.
     """
 
@@ -267,6 +276,7 @@ class LocalRule(_MethodPart):
     shared: ClassVar[bool] = True
     unlike: ClassVar[bool] = False
     trains_common: ClassVar[bool] = False
+    compares_features: ClassVar[bool] = False
 
     @property
     def step_cost(self) -> float:
@@ -366,6 +376,16 @@ class LocalRule(_MethodPart):
         """Return the share of the model's width that a client which keeps this state holds at
         most. Asked where :attr:`Slicing.prunes` says so."""
         return 1.0
+
+    @property
+    def lengths_follow_values(self) -> bool:
+        """Whether the length of an upload depends on its values, see :meth:`unsent_values`."""
+        return overrides(self, LocalRule, "unsent_values")
+
+    def unsent_values(self, parts: Parts) -> int:
+        """Return how many numbers of 32 bits of an upload do not travel, where that depends on
+        their values; an upload is planned as if it had all of them, and billed without."""
+        return 0
 
     def held(self, x: Tensor, width: float) -> Tensor:
         """Return which parameters of a model ``x`` ``[D]`` a client of this width holds, bool

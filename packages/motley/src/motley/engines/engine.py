@@ -256,6 +256,7 @@ class TrainResult:
     (:mod:`motley.tasks.finite`).
     curvature: layer name -> diagonal of the Hessian at the client's final model, for the layers
     that the job named; layers that cannot be differentiated twice are missing.
+    unsent: :meth:`LocalRule.unsent_values <motley.algorithms.parts.LocalRule.unsent_values>`.
     """
 
     client: int
@@ -265,6 +266,7 @@ class TrainResult:
     signals: Mapping[str, float | NDArray[np.float64]]
     finite: bool
     curvature: Tensors = field(default_factory=dict)
+    unsent: int = 0
 
 
 class Reduction(Protocol):

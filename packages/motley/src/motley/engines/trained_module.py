@@ -72,7 +72,11 @@ class TrainedModule:
         self._corrected = False
         self._optimizer: torch.optim.Optimizer | None = None
         algorithm = setting.algorithm
-        compares = algorithm.loss.whole_model or algorithm.local.prototypes is not None
+        compares = (
+            algorithm.loss.whole_model
+            or algorithm.local.prototypes is not None
+            or algorithm.local.compares_features
+        )
         self._feature_hook = FeatureHook(self.model.module, self.model.layout) if compares else None
 
     def outputs(self, inputs: Tensor) -> Tensor:

@@ -343,8 +343,9 @@ def server_context_of(setting: Setting, name: str) -> ServerContext | None:
                 missing = _MISSING[need]
             key, remedy, lacking = missing
             raise ConfigError(f"{name!r} needs {lacking}, {remedy}", key)
+    model = setting.common if setting.algorithm.local.trains_common else setting
     return ServerContext(
-        layout=task.layout,
+        layout=model.task.layout,
         population=data.pool,
         accepted=0,
         network=setting.network(),
