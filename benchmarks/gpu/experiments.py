@@ -113,6 +113,8 @@ ALGORITHMS: dict[str, list[Keys]] = {
     "fedvarp": [{"weights": "uniform"}],
     "fedyogi": [{}],
     "ffa_lora": [ADAPTED],
+    "fedkd": [OWN],
+    "fiarse": [LEVELS, {"scope": "layer", **LEVELS, **NEW}],
     "fml": [OWN],
     "fine_tuned": [{"method": "fedprox", "steps": 2, **OWN}],
     "fjord": [LEVELS, {"distil": True, **LEVELS}],

@@ -116,6 +116,10 @@ _ALGORITHMS: dict[str, tuple[Keys, Keys]] = {
         {"name": "fedrolex"},
         {"capacity": {"name": "by_speed", "step_s": 0.2, "levels": [1.0, 0.5, 0.25]}},
     ),
+    "fiarse": (
+        {"name": "fiarse"},
+        {"capacity": {"name": "levels", "levels": [1.0, 0.5, 0.25], "per": "round"}},
+    ),
     "moon": ({"name": "moon"}, {}),
     "moon_fednova": ({"name": "moon_fednova"}, {}),
     "qfedavg": ({"name": "qfedavg", "q": 2.0}, {"weights": "uniform"}),

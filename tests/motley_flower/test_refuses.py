@@ -86,3 +86,18 @@ def test_models_of_different_architectures_are_only_dealt_in_a_simulation() -> N
     assert "only a simulation deals several; leave models out" in str(
         refuses(experiment, prepare(experiment))
     )
+
+
+def test_lengths_that_follow_from_values_and_single_weights_are_only_in_a_simulation() -> None:
+    keys: dict[str, Any] = {
+        "task": {"name": "image", "data": "digits"},
+        "algorithm": "fedkd",
+        "population": 3,
+        "cohort": 3,
+        "stop": {"rounds": 1},
+    }
+    experiment = Experiment(**keys)
+    said = "that of these uploads depends on their values; use another algorithm, e.g. fml"
+    assert said in str(refuses(experiment, prepare(experiment)))
+    masked = experiment.replace({"algorithm": "fiarse"})
+    assert "real ones can hold fewer ranks" in str(refuses(masked, prepare(masked)))

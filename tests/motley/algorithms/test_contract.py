@@ -27,6 +27,7 @@ from motley.algorithms.feddyn import FedDyn
 from motley.algorithms.fedex_lora import FedExLoRA
 from motley.algorithms.fedexp import FedExP
 from motley.algorithms.fedgh import FedGH
+from motley.algorithms.fedkd import FedKD
 from motley.algorithms.fedlc import FedLC
 from motley.algorithms.fedmd import FedMD
 from motley.algorithms.fedmuon import FedMuon
@@ -43,6 +44,7 @@ from motley.algorithms.fedsa_lora import FedSALoRA
 from motley.algorithms.fedsam import FedLESAM, FedSAM
 from motley.algorithms.fedswa import FedMoSWA, FedSWA
 from motley.algorithms.ffa_lora import FFALoRA
+from motley.algorithms.fiarse import FIARSE
 from motley.algorithms.fine_tuned import FineTuned
 from motley.algorithms.fjord import FjORD
 from motley.algorithms.flash_robust import RobustTraining
@@ -131,6 +133,8 @@ ROWS = [
     (LocalOnly(), None, None),
     (FedGH(), None, None),
     (FedGH(lr=0.5, epochs=2, batch_size=3), None, MOMENTUM),
+    (FedKD(), None, MOMENTUM),
+    (FedKD(t_start=0.5, t_end=0.6, rounds=2), "examples", None),
     (FML(), None, MOMENTUM),
     (FML(alpha=1.0, beta=0.2), "examples", None),
     (FedMD(samples=40, batch_size=16), None, None),
@@ -155,6 +159,8 @@ ROWS = [
     (FedALA(first_passes=2), None, MOMENTUM),
     (HeteroFL(), None, MOMENTUM),
     (HeteroFL(mask=False), "examples", None),
+    (FIARSE(), None, MOMENTUM),
+    (FIARSE(scope="layer", average="moved"), "examples", None),
     (FedRolex(), None, MOMENTUM),
     (FedRolex(), "examples", None),
     (IFCA(k=3), "examples", MOMENTUM),

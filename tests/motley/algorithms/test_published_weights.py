@@ -32,6 +32,7 @@ UNIFORM = {
     "ifca",
     "heterofl",
     "fedrolex",
+    "fiarse",
 }
 """Methods whose authors average uniformly, in the paper or in the code that was read."""
 

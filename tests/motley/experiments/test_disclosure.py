@@ -180,6 +180,7 @@ def test_algorithms_say_what_is_uploaded_and_who_must_see_it():
             "fedproto",
             "heterofl",
             "fedrolex",
+            "fiarse",
             "fjord",
             "qfedavg",
         }

@@ -52,7 +52,7 @@ def test_compressors_and_error_feedback_work_on_updates_of_the_whole_model(
     )
 
 
-@pytest.mark.parametrize("name", ["heterofl", "fedrolex"])
+@pytest.mark.parametrize("name", ["heterofl", "fedrolex", "fiarse"])
 @pytest.mark.parametrize("feedback", ["none", "fixed"])
 def test_they_do_not_work_on_slices_either(name: str, feedback: str) -> None:
     said = (
@@ -127,14 +127,14 @@ def test_such_servers_with_slices(clients: Method, server: Method) -> None:
 @pytest.mark.parametrize(
     "aggregator", ["krum", "multi_krum", "median", "trimmed_mean", {"name": "norm_bound", "c": 1.0}]
 )
-@pytest.mark.parametrize("name", ["heterofl", "fedrolex"])
+@pytest.mark.parametrize("name", ["heterofl", "fedrolex", "fiarse"])
 def test_rules_that_compare_whole_updates_with_slices(name: str, aggregator: Any) -> None:
     said = r"\w+ works on whole updates, and these clients update different slices; leave it out"
     refused({**SLICED, "algorithm": name, "aggregator": aggregator}, said)
 
 
 @pytest.mark.parametrize("server", ["adam", "adagrad", "yogi", "momentum"])
-@pytest.mark.parametrize("name", ["heterofl", "fedrolex"])
+@pytest.mark.parametrize("name", ["heterofl", "fedrolex", "fiarse"])
 def test_server_rules_with_momentum_with_slices(name: str, server: str) -> None:
     said = r"\w+ would move coordinates that nobody trained; use plain averaging with slices"
     refused({**SLICED, "algorithm": name, "server": server}, said)

@@ -47,6 +47,7 @@ METHODS = [
     "fedproto",
     "fedgh",
     "fml",
+    {"name": "fedkd", "t_start": 0.5, "rounds": 3},
     "lg_fedavg",
 ]
 

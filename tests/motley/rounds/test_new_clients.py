@@ -165,7 +165,7 @@ def test_of_several_models_each_takes_the_one_with_the_lowest_training_loss() ->
 
 
 @pytest.mark.parametrize("norm", [None, "batch"])
-@pytest.mark.parametrize("name", ["heterofl", "fedrolex", "fjord"])
+@pytest.mark.parametrize("name", ["heterofl", "fedrolex", "fjord", "fiarse"])
 def test_slices_of_every_method_adapt(name: str, norm: str | None) -> None:
     task = {
         **KEYS["task"],

@@ -274,6 +274,30 @@ SCORED = {
 }
 
 
+def test_single_weights_are_billed_with_their_positions_on_the_way_down():
+    """A quarter of 1,620 weights are 405: their positions are a bitmap of 203 bytes, shorter than
+    405 of 11 bits; they do not travel up. A deadline counts both."""
+    loop, tables = started(algorithm="fiarse")
+    planner = loop.backend.planner
+    widths = planner.holding.widths(np.arange(8), 1)
+    assert (WHOLE, WHOLE // 4, -(-WHOLE // 8), 405 * 11 / 8 > 203) == (1620, 405, 203, True)
+    while not loop.done:
+        loop.step()
+    down = {1.0: 32 * WHOLE, 0.5: 32 * 405 + 8 * 203}
+    up = {1.0: 32 * WHOLE, 0.5: 32 * 405}
+    for row in flat(tables, "clients"):
+        width = widths[row["client"]]
+        assert row["bits_down"] == down[width]
+        assert row["bits_up"] - up[width] == loop.channel.upload_bits - 32 * WHOLE
+    assert planner.step_s(np.arange(8), 1).tolist() == [
+        1.0 if width == 1.0 else 0.25 for width in widths
+    ]
+    # a step in a quarter of a second, and the links' megabit a second
+    seconds = planner.holding.round_s(np.arange(1), 1, (0.5,))
+    steps = loop.setting.work.total(loop.federation.seen[:1])
+    assert seconds[0, 0] == pytest.approx(0.25 * steps[0] + (down[0.5] + up[0.5]) / 1e6)
+
+
 def watched_widths(loop):
     """Return a list to which each round appends the widths that clients train, by client."""
     seen = []
@@ -448,7 +472,12 @@ SIGNALS = {
 
 @pytest.mark.parametrize(
     ("algorithm", "task"),
-    [("heterofl", KEYS["task"]), ("fedrolex", KEYS["task"]), (HALVES, NORMED)],
+    [
+        ("heterofl", KEYS["task"]),
+        ("fedrolex", KEYS["task"]),
+        (HALVES, NORMED),
+        ("fiarse", KEYS["task"]),
+    ],
 )
 def test_clients_measure_the_slice_that_they_received(algorithm, task):
     """The whole model that is 0 outside of a slice has its losses, and the gradient of its
@@ -466,7 +495,10 @@ def test_clients_measure_the_slice_that_they_received(algorithm, task):
     assert set(slices.widths) == {1.0, 0.5}
     for i, (client, width) in enumerate(zip(ids, slices.widths, strict=True)):
         model = models.at(width)
-        kept = loop.setting.task.layout.kept_positions(width, slices.offset)
+        if algorithm == "fiarse":
+            kept = loop.algorithm.local.held(download["x"], width).nonzero()[:, 0].numpy()
+        else:
+            kept = loop.setting.task.layout.kept_positions(width, slices.offset)
         # those of the width 1 are measured with
         sets = model.buffers.repeat(2) if algorithm is HALVES else model.buffers
         sent = {"x": model.x, "buffers": sets, "counters": download["counters"]}
@@ -512,7 +544,7 @@ def test_without_capacity_heterofl_is_fedavg_with_uniform_weights_bit_for_bit():
         assert model({"name": name, "mask": False}).equal(whole)
 
 
-@pytest.mark.parametrize("algorithm", ["heterofl", "fedrolex", HALVES])
+@pytest.mark.parametrize("algorithm", ["heterofl", "fedrolex", HALVES, "fiarse"])
 def test_threads_do_what_sequential_does(algorithm):
     models = []
     for engine in ("sequential", "threads"):
@@ -549,6 +581,10 @@ def test_threads_do_what_sequential_does(algorithm):
             {"algorithm": {"name": "fjord", "widths": [1.0, 0.8]}},
             r"capacity: got clients that hold 0.5 .* the narrowest that 'fjord' lists is 0.8; "
             r".*widths = \[1.0, 0.8, 0.5\]",
+        ),
+        (
+            {"algorithm": "fiarse", "capacity": {"name": "by_memory", "low": 1.0, "high": 2.0}},
+            "capacity: under 'fiarse' clients train single weights .* capacity = \"by_speed\"",
         ),
         (
             {"algorithm": {"name": "fine_tuned", "method": "heterofl", "epochs": 1}},
@@ -613,6 +649,7 @@ def test_a_key_that_is_left_out_is_not_in_the_run_id():
         ("heterofl", {}),
         ("fedrolex", {}),
         ({**HALVES, "distil": True}, {}),
+        ("fiarse", {}),
         ("heterofl", {**SCORED, "task": KEYS["task"]}),
     ],
 )

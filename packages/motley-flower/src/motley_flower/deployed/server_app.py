@@ -499,6 +499,11 @@ def _refuses_exchange(ready: Ready) -> str | None:
     upload = ready.config.upload_config
     needs = ready.selector.rule.needs()
     signals = sorted((needs.reported | needs.probed.keys()) & SERVER_SIGNALS)
+    if ready.config.setting.algorithm.local.lengths_follow_values:
+        return (
+            "messages of a deployment have a length that is agreed on before training, and that of "
+            "these uploads depends on their values; use another algorithm, e.g. fml"
+        )
     if upload.feedback.incremental and signals:
         name = type(upload.feedback).__name__
         return (

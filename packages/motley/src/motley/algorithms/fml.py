@@ -66,6 +66,7 @@ from motley.algorithms.parts import (
     LocalRule,
     Method,
     Parts,
+    Passed,
     Phase,
     ServerState,
     Tensors,
@@ -88,15 +89,17 @@ class MutualLoss:
 
     share: float
 
-    def __call__(self, losses: Tensor, outputs: Tensor, others: Mapping[str, Tensor]) -> Tensor:
+    def __call__(
+        self, own: Passed, others: Mapping[str, Passed], values: dict[str, Tensor]
+    ) -> Tensor:
         """See :class:`motley.algorithms.phases.JointLoss`."""
         if self.share == 1:
-            return losses
+            return own.losses
         (other,) = others.values()
-        target = class_logits(other).log_softmax(-1)
-        own = class_logits(outputs).log_softmax(-1)
-        divergence = (target.exp() * (target - own)).sum(-1)
-        return self.share * losses + (1 - self.share) * divergence
+        target = class_logits(other.outputs).log_softmax(-1)
+        logits = class_logits(own.outputs).log_softmax(-1)
+        divergence = (target.exp() * (target - logits)).sum(-1)
+        return self.share * own.losses + (1 - self.share) * divergence
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ class MutualTraining(PersonalModel):
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
     trains_common: ClassVar[bool] = True
+    method: ClassVar[str] = "FML"
     alpha: float = 0.5
     beta: float = 0.5
 
@@ -114,11 +118,14 @@ class MutualTraining(PersonalModel):
         loss = algorithm.loss
         if not isinstance(algorithm.server, CommonAverage):
             name = type(algorithm.server).__name__
-            return f"FML averages the common model, which {name} does not know; leave server out"
+            return (
+                f"{self.method} averages the common model, which {name} does not know; leave "
+                "server out"
+            )
         if loss.whole_model or loss.prepares:
             return (
-                f"FML trains two models by their outputs, and {type(loss).__name__} needs more of "
-                "one; leave loss out"
+                f"{self.method} trains two models by their outputs, and {type(loss).__name__} "
+                "needs more of one; leave loss out"
             )
         return None
 

@@ -25,7 +25,14 @@ from motley.algorithms.job import (
     Tensors,
 )
 from motley.algorithms.local_optimisers import Solver
-from motley.algorithms.phases import RECEIVED, Direction, GradientCorrection, Phase, Tuning
+from motley.algorithms.phases import (
+    RECEIVED,
+    Direction,
+    GradientCorrection,
+    Passed,
+    Phase,
+    Tuning,
+)
 from motley.algorithms.upload import BLOCK, UPDATES, BlockRun, Fold, Part, Parts, Upload
 from motley.algorithms.weights import Divide, Weighting
 from motley.core.arrays import Ids
@@ -57,6 +64,7 @@ __all__ = [
     "NetworkFunction",
     "Part",
     "Parts",
+    "Passed",
     "PersonalRule",
     "Phase",
     "PreTrainingSignals",
@@ -196,6 +204,8 @@ class Slicing:
     merges: whether the server merges the adapters' products into the model
     (:mod:`motley.tasks.merged`).
     prunes: whether clients give up some of what they hold, :meth:`LocalRule.held_share`.
+    masks: whether a slice is made of single weights of the received model,
+    :meth:`LocalRule.held`, in place of units; its positions travel with the download.
 
     Example
     -------
@@ -211,6 +221,7 @@ class Slicing:
     ranks: bool = False
     merges: bool = False
     prunes: bool = False
+    masks: bool = False
 
     def offset(self, version: int) -> int:
         """Return the number of the first unit in the slices of clients that receive this version of
@@ -266,9 +277,9 @@ class LocalRule(_MethodPart):
     architectures; each then has a rule bound to the layout of its own, and all uploads have the
     same shapes. ``trains_common``: whether clients train, beside a model of their own, one that all
     have in common, which the server holds and sends: of several architectures the last.
-    ``measures_features``: whether features are measured before training. What a rule does beside is
-    an object that it has or has not: :attr:`personal`, :attr:`slicing`, :attr:`prototypes`,
-    :attr:`choice`.
+    ``measures_features``: whether features are measured before training. ``compares_features``:
+    whether the joint losses of its phases look at features. What a rule does beside is an object
+    that it has or has not: :attr:`personal`, :attr:`slicing`, :attr:`prototypes`, :attr:`choice`.
     """
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
@@ -276,6 +287,7 @@ class LocalRule(_MethodPart):
     unlike: ClassVar[bool] = False
     trains_common: ClassVar[bool] = False
     measures_features: ClassVar[bool] = False
+    compares_features: ClassVar[bool] = False
 
     @property
     def step_cost(self) -> float:
@@ -330,7 +342,7 @@ class LocalRule(_MethodPart):
     def head_layers(self) -> int:
         """How many of the model's last linear layers the rule tells from the rest, or reads
         features before."""
-        return 0 if self.prototypes is None else 1
+        return 1 if self.reads_features else 0
 
     @property
     def prototypes(self) -> Prototypes | None:
@@ -341,7 +353,8 @@ class LocalRule(_MethodPart):
     def reads_features(self) -> bool:
         """Whether the rule reads features of the client's samples, which a model without a linear
         layer does not have."""
-        return self.prototypes is not None or self.measures_features
+        measured = self.measures_features or self.compares_features
+        return measured or self.prototypes is not None
 
     def measured_model(self, start: ModelState, context: JobContext) -> ModelState:
         """Return the model whose features on all the client's training samples
@@ -401,6 +414,22 @@ class LocalRule(_MethodPart):
         """Return the share of the model's width that a client which keeps this state holds at
         most. Asked where :attr:`Slicing.prunes` says so."""
         return 1.0
+
+    @property
+    def lengths_follow_values(self) -> bool:
+        """Whether the length of an upload depends on its values, see :meth:`unsent_values`."""
+        return overrides(self, LocalRule, "unsent_values")
+
+    def unsent_values(self, parts: Parts) -> int:
+        """Return how many numbers of 32 bits of an upload do not travel, where that depends on
+        their values; an upload is planned as if it had all of them, and billed without."""
+        return 0
+
+    def held(self, x: Tensor, width: float) -> Tensor:
+        """Return which parameters of a model ``x`` ``[D]`` a client of this width holds, bool
+        ``[D]``; how many does not depend on ``x``. Asked where :attr:`Slicing.masks` says so; the
+        client finds it as ``held`` in its download, and zeros elsewhere in ``x``."""
+        raise NotImplementedError(f"{type(self).__name__} holds no single weights")
 
     def start(self, download: Tensors, client_state: ClientState | None) -> ModelState:
         """Return the model that a client starts from (FedBN inserts the client's normalization

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -23,6 +23,7 @@ __all__ = [
     "GradientAt",
     "GradientCorrection",
     "JointLoss",
+    "Passed",
     "Phase",
     "Tuning",
 ]
@@ -71,18 +72,41 @@ class Direction(Protocol):
         """
 
 
+class Passed(NamedTuple):
+    """What a model makes of a batch before a step.
+
+    Parameters
+    ----------
+    losses: of the experiment's own loss ``[B]``.
+    outputs: ``[B, C]``.
+    features: the inputs of its last linear layer ``[B, d]``; None where the local rule does not say
+    that it compares them (:attr:`motley.algorithms.parts.LocalRule.compares_features`).
+    """
+
+    losses: Tensor
+    outputs: Tensor
+    features: Tensor | None = None
+
+    def detached(self) -> Passed:
+        """Return the same without gradient."""
+        features = None if self.features is None else self.features.detach()
+        return Passed(self.losses.detach(), self.outputs.detach(), features)
+
+
 class JointLoss(Protocol):
     """The loss of a model that is trained beside others, of what these make of the same batch."""
 
-    def __call__(self, losses: Tensor, outputs: Tensor, others: Mapping[str, Tensor]) -> Tensor:
+    def __call__(
+        self, own: Passed, others: Mapping[str, Passed], values: dict[str, Tensor]
+    ) -> Tensor:
         """Return the per-sample loss ``[B]``.
 
         Parameters
         ----------
-        losses: of the experiment's own loss ``[B]``.
-        outputs: of the model that the phase moves ``[B, C]``.
-        others: the outputs ``[B, C]`` of the models of the other phases under way, by name, before
-        the step and without gradient.
+        own: of the model that the phase moves.
+        others: of the models of the other phases under way, by name, without gradient.
+        values: further values of the phases under way, which may be replaced for the next step,
+        once all losses of this one are made.
         """
 
 
@@ -110,7 +134,7 @@ class Phase:
     lr: learning rate; None: the job's.
     correction: of the gradient in every step.
     direction: what takes the gradient's place; None: the gradient itself.
-    values: further tensors that the direction may read and replace, by name.
+    values: further tensors that the direction or the joint loss may read and replace, by name.
     batches: batches of a step.
     beside: whether the phase takes its steps together with those of the phase before it, on the
     same batches.

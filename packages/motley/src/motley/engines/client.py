@@ -21,6 +21,7 @@ from motley.algorithms.parts import (
     LocalRule,
     MeasuredFeatures,
     Part,
+    Passed,
     Phase,
     PreTrainingSignals,
     Tensors,
@@ -312,7 +313,7 @@ class Client:
                             for phase, trained in moved
                         ]
                     else:
-                        step_losses = self._joint_step(moved, batches[0])
+                        step_losses = self._joint_step(moved, batches[0], values)
                     for (phase, trained), loss in zip(moved, step_losses, strict=True):
                         if phase.reported and phase.model == RECEIVED:
                             losses.append(loss)
@@ -326,28 +327,39 @@ class Client:
         return TrainStats.of(losses, norms)
 
     def _joint_step(
-        self, moved: Sequence[tuple[Phase, TrainedModule]], batch: Batch
+        self,
+        moved: Sequence[tuple[Phase, TrainedModule]],
+        batch: Batch,
+        values: dict[str, Tensor],
     ) -> list[Tensor]:
         """Return the per-sample losses of each model of a step, detached, where models learn from
-        each other's outputs; the modules' blocks hold the gradients."""
-        loss = self.setting.algorithm.loss
-        losses = []
+        what the others make of the batch; the modules' blocks hold the gradients."""
         with ExitStack() as stack:
             for _, trained in moved:
                 stack.enter_context(trained.one_sample(batch))
-            outputs = {phase.model: trained.outputs(batch.inputs) for phase, trained in moved}
+            passed = {phase.model: self._passed(trained, batch) for phase, trained in moved}
+        replaced = dict(values)
+        losses = []
         for phase, trained in moved:
-            own = outputs[phase.model]
-            others = {
-                name: value.detach() for name, value in outputs.items() if name != phase.model
-            }
-            own_losses = loss.loss(own, batch.targets, batch.extra)
+            own = passed[phase.model]
+            others = {name: each.detached() for name, each in passed.items() if name != phase.model}
+            joint = own.losses
             if phase.joint is not None:
-                own_losses = phase.joint(own_losses, own, others)
-            losses.append(trained.gradient_of(own_losses))
+                seen = dict(values)
+                joint = phase.joint(own, others, seen)
+                replaced |= {name: seen[name] for name in values if seen[name] is not values[name]}
+            losses.append(trained.gradient_of(joint))
             if self.step_hook is not None:
                 self.step_hook(self._current, losses[-1], trained.model.g)
+        values.update(replaced)
         return losses
+
+    def _passed(self, trained: TrainedModule, batch: Batch) -> Passed:
+        """Return what a module makes of a batch."""
+        outputs = trained.outputs(batch.inputs)
+        losses = self.setting.algorithm.loss.loss(outputs, batch.targets, batch.extra)
+        compared = self.setting.algorithm.local.compares_features
+        return Passed(losses, outputs, trained.features() if compared else None)
 
     def _directed(
         self,
@@ -675,6 +687,7 @@ def finish(
         steps=stats.steps,
         signals=signals,
         finite=finite,
+        unsent=setting.algorithm.local.unsent_values(parts) if finite else 0,
     )
 
 

@@ -256,6 +256,7 @@ class TrainResult:
     (:mod:`motley.tasks.finite`).
     curvature: layer name -> diagonal of the Hessian at the client's final model, for the layers
     that the job named; layers that cannot be differentiated twice are missing.
+    unsent: :meth:`LocalRule.unsent_values <motley.algorithms.parts.LocalRule.unsent_values>`.
     """
 
     client: int
@@ -265,6 +266,7 @@ class TrainResult:
     signals: Mapping[str, float | NDArray[np.float64]]
     finite: bool
     curvature: Tensors = field(default_factory=dict)
+    unsent: int = 0
 
 
 class Reduction(Protocol):
@@ -375,6 +377,8 @@ class Setting:
                 object.__setattr__(self, "task", self.task.with_model(merged))
             if slicing.ranks:
                 layout = ranked(self.task.layout)
+            elif slicing.masks:
+                layout = self.task.layout
             else:
                 layout = cuttable(self.task.layout, construct(self.task.model, 0))
             object.__setattr__(self, "task", dataclasses.replace(self.task, layout=layout))
@@ -506,11 +510,22 @@ class Setting:
         if width == 1.0:
             return 1.0
         task = self.task
+        slicing = self.algorithm.local.slicing
+        if slicing is not None and slicing.masks:
+            return self.held_size(width) / task.layout.size
         slice_of = partial(narrowed, task.model, task.layout, width, False)
         sample = self.sample()
         return operations(construct(slice_of, 0), sample) / operations(
             construct(task.model, 0), sample
         )
+
+    def held_size(self, width: float) -> int:
+        """Return how many parameters a client of this width holds."""
+        local = self.algorithm.local
+        layout = self.task.layout
+        if local.slicing is None or not local.slicing.masks:
+            return layout.kept_size(width)
+        return int(local.held(torch.zeros(layout.size), width).sum())
 
     def sample(self) -> Tensor:
         """Return a model input ``[1, ...]``."""

@@ -40,7 +40,7 @@ from motley.engines.ordered_client import OrderedSliceClient
 from motley.engines.prober import Prober
 from motley.engines.samples import Samples
 from motley.engines.slice_prober import measure_slices
-from motley.engines.sliced_client import SlicedClient
+from motley.engines.sliced_client import MaskedClient, SlicedClient
 from motley.engines.stages import refuses_phases
 from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
@@ -125,23 +125,27 @@ def _trial_phases(setting: Setting) -> tuple[Phase, ...]:
 
 
 def _refuses_features(setting: Setting) -> str | None:
-    """Return why a loss that compares features cannot be used with this model: it has no linear
-    layer; None if it can."""
-    if setting.algorithm.loss.whole_model and not any(
-        entry.linear for entry in setting.task.layout
-    ):
-        name = type(setting.algorithm.loss).__name__
-        return (
-            f"the loss {name} compares the inputs of the last linear layer, and the model has "
-            "no linear layer"
-        )
-    return None
+    """Return why features of this model, or of the one trained in common, cannot be compared: it
+    has no linear layer; None if they can, or are not."""
+    algorithm = setting.algorithm
+    if algorithm.loss.whole_model:
+        name = f"the loss {type(algorithm.loss).__name__}"
+    elif algorithm.local.compares_features:
+        name = type(algorithm.local).__name__
+    else:
+        return None
+    layouts = (setting.task.layout, setting.common.task.layout)
+    if all(any(entry.linear for entry in layout) for layout in layouts):
+        return None
+    return f"{name} compares the inputs of the last linear layer, and the model has no linear layer"
 
 
 def _client(setting: Setting, samples: Samples, step_hook: StepHook | None = None) -> Client:
     slicing = setting.algorithm.local.slicing
     kind: type[Client] = Client
-    if slicing is not None:
+    if slicing is not None and slicing.masks:
+        kind = MaskedClient
+    elif slicing is not None:
         kind = OrderedSliceClient if slicing.widths else SlicedClient
     return kind(setting, samples, step_hook)
 

@@ -46,13 +46,23 @@ class Prober:
     setting, samples: of the run.
     client: has the module.
     inner: torch threads inside one operation.
+    held: which weights the measured clients hold, bool ``[D]``, to which gradients are cut; None:
+    all.
 
     Attributes
     ----------
     gradient_pass: computes gradients; client by client unless the engine replaces it.
     """
 
-    def __init__(self, setting: Setting, samples: Samples, client: Client, inner: int) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        samples: Samples,
+        client: Client,
+        inner: int,
+        held: Tensor | None = None,
+    ) -> None:
+        self.held = held
         self.setting = setting
         self.samples = samples
         self.client = client
@@ -187,7 +197,7 @@ class Prober:
         ends = np.searchsorted(owner, np.arange(len(clients) + 1))
 
         def use(i: int, g: Tensor) -> None:
-            g = g.cpu()
+            g = (g if self.held is None else g * self.held).cpu()
             for name in names:
                 if name == "grad_norm":
                     signals[name][i] = g.double().norm()

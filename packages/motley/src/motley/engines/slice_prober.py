@@ -44,8 +44,9 @@ def measure_slices(
     for width in np.unique(slices.widths).tolist():
         at = np.flatnonzero(slices.widths == width)
         own = client.at(width)
-        narrow = Prober(own.setting, prober.samples, own, prober.inner)
         received = client.received_slice(download, width, slices.offset)
+        held = received.get("held")
+        narrow = Prober(own.setting, prober.samples, own, inner=prober.inner, held=held)
         view = None if data_view is None else data_view[at]
         for name, batches in want.items():
             measured = "gradient" if name == "gradient_sketch" else name
@@ -58,19 +59,8 @@ def measure_slices(
                 data_view=view,
             )[measured]
             if measured == "gradient":
-                values = _widened(
-                    values, client.positions_of(width, slices.offset)[0].cpu().numpy(), size
-                )
+                values = client.full_gradients(values, width, slices.offset)
             signals[name][at] = (
                 [sketch.of(row) for row in values] if name == "gradient_sketch" else values
             )
     return signals
-
-
-def _widened(gradients: Floats, positions: Ints, size: int) -> Floats:
-    """Return gradients of slices ``[n, d]`` as ones of the whole model ``[n, size]``, 0 outside;
-    NaN for a client without samples."""
-    full_gradients = np.zeros((len(gradients), size))
-    full_gradients[:, positions] = gradients
-    full_gradients[np.isnan(gradients).all(1)] = np.nan
-    return full_gradients

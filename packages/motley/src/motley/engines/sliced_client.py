@@ -1,24 +1,26 @@
 """Local training of slices: a client of less width trains a narrower module on its part of the
-received model."""
+received model, or the whole module with the single weights that it holds."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from motley.algorithms.parts import LocalRule, Part, Parts, Tensors
-from motley.engines.client import Client, StepHook
+from motley.algorithms.parts import RECEIVED, LocalRule, Part, Parts, Tensors
+from motley.core.arrays import Floats
+from motley.engines.client import TUNING, Client, StepHook, tuning_context
 from motley.engines.engine import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.samples import Samples
 from motley.tasks.narrow_models import narrowed
 from motley.tasks.task import ModelState, Task
 
-__all__ = ["SlicedClient", "task_of_width"]
+__all__ = ["MaskedClient", "SlicedClient", "task_of_width"]
 
 
 def task_of_width(setting: Setting, width: float) -> Task:
@@ -114,6 +116,14 @@ class SlicedClient(Client):
             self._held[width, offset] = held, buffers
         return self._held[width, offset]
 
+    def full_gradients(self, gradients: Floats, width: float, offset: int) -> Floats:
+        """Return gradients of slices of :meth:`received_slice` ``[n, d]`` as ones of the whole
+        model ``[n, D]``, 0 outside; NaN for a client without samples."""
+        full = np.zeros((len(gradients), self.setting.task.layout.size))
+        full[:, self.positions_of(width, offset)[0].cpu().numpy()] = gradients
+        full[np.isnan(gradients).all(1)] = np.nan
+        return full
+
     def _widened(self, parts: Parts, job: Job, download: Tensors) -> Mapping[str, Part]:
         """Return an upload whose update has the whole model's length, 0 at the coordinates that the
         client does not hold."""
@@ -124,3 +134,50 @@ class SlicedClient(Client):
         value = delta.value.new_zeros(size).index_copy_(0, positions, delta.value)
         held = torch.zeros(size, dtype=torch.bool).index_copy_(0, positions, mine)
         return {**parts, "delta": Part(value, "covered", held)}
+
+
+class MaskedClient(SlicedClient):
+    """A client that trains the whole module with the single weights that it holds
+    (:attr:`Slicing.masks <motley.algorithms.parts.Slicing>`); the others are 0."""
+
+    @override
+    def train(self, job: Job, inputs: JobInputs, want: frozenset[str]) -> TrainResult:
+        held = self.received_slice(inputs.download, job.width, job.offset)
+        return Client.train(self, job, dataclasses.replace(inputs, download=held), want)
+
+    @override
+    def adapt(self, job: Job, begun: AdaptInputs, purpose: Purpose = "tune") -> ModelState:
+        """See :meth:`Client.adapt`; a new client adapts the weights that it holds by plain
+        steps."""
+        if purpose != "new" or job.width == 1.0:
+            return Client.adapt(self, job, begun, purpose)
+        begun = begun.on(self.setting.device)
+        held = self.setting.algorithm.local.held(begun.model.x, job.width)
+
+        def direction(
+            gradient: Callable[..., Tensor], values: dict[str, Tensor], step: int
+        ) -> Tensor:
+            return gradient(values[RECEIVED]) * held
+
+        self.model.load(begun.model)
+        ctx = tuning_context(self.setting, job, begun)
+        phase = dataclasses.replace(TUNING, direction=direction)
+        self._steps(job, ctx, (phase,), {}, measured=False)
+        return self.model.state()
+
+    @override
+    def at(self, width: float) -> Client:
+        return self
+
+    @override
+    def received_slice(self, download: Tensors, width: float, offset: int) -> Tensors:
+        """Return the received model with zeros for the weights that the client does not hold, and
+        ``held``, which ones it does."""
+        if width == 1.0:
+            return download
+        held = self.setting.algorithm.local.held(download["x"], width)
+        return {**download, "x": download["x"] * held, "held": held}
+
+    @override
+    def full_gradients(self, gradients: Floats, width: float, offset: int) -> Floats:
+        return gradients

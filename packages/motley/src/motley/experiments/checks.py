@@ -540,6 +540,12 @@ def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[
             'they hold; use capacity = "by_speed", or another network',
             "network",
         )
+    if slicing.masks and any(rule.measure == "bytes" for rule in chain):
+        raise ConfigError(
+            f"under {name!r} clients train single weights in a module of the whole model, which "
+            'takes its memory; write capacity = "by_speed" or "levels", or algorithm = "heterofl"',
+            "capacity",
+        )
     narrowest = min([level for rule in chain for level in rule.levels], default=1.0)
     if slicing.widths and narrowest < min(slicing.widths):
         listed = [*slicing.widths, narrowest]

@@ -62,7 +62,7 @@ def check_last_layers(
         readers["task.heads"] = ("heads", 1)
     if setting.algorithm.loss.whole_model and not layers:
         readers["algorithm"] = (name, 1)
-    compares = rule.prototypes is not None or setting.algorithm.loss.whole_model
+    compares = rule.reads_features or setting.algorithm.loss.whole_model
     for task in setting.task.alike():
         for key, (reader, count) in readers.items():
             reached = _check(task, reader=reader, key=key, layers=count) if count else None

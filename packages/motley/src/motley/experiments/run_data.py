@@ -345,8 +345,9 @@ def server_context_of(
                 missing = _MISSING[need]
             key, remedy, lacking = missing
             raise ConfigError(f"{needs[need]!r} needs {lacking}, {remedy}", key)
+    model = setting.common if setting.algorithm.local.trains_common else setting
     return ServerContext(
-        layout=task.layout,
+        layout=model.task.layout,
         population=data.pool,
         accepted=0,
         network=setting.network(),

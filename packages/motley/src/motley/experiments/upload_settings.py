@@ -76,6 +76,12 @@ def _check_algorithm(upload_config: UploadConfig, setting: Setting) -> None:
         raise ConfigError(
             f"{type(rule).__name__}: {message}; leave the compressor out", "compressor"
         )
+    if not upload_config.plain and rule.lengths_follow_values:
+        raise ConfigError(
+            f"{type(rule).__name__} decides itself what of an update is sent; leave the compressor "
+            "out",
+            "compressor",
+        )
     if rule.choice is not None and upload_config.feedback.state_name is not None:
         message = (
             "a client's error memory belongs to one model, and here a client may take another "

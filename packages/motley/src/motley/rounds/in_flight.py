@@ -3,6 +3,7 @@ each, row by row."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from motley.core.arrays import Bools, Floats, Ints
 from motley.timing.timeline import Timelines
+from motley.transport.ledger import VALUE_BITS
 
 __all__ = ["DISPATCH_COLUMNS", "InFlight", "Landed"]
 
@@ -100,3 +102,13 @@ class Landed:
 
     def __len__(self) -> int:
         return len(self.dispatches)
+
+    def without(self, unsent: Mapping[int, int]) -> Landed:
+        """Return the same with uploads that are so many numbers shorter, by row."""
+        columns = {**self.dispatches.columns}
+        for name in ("bits_up", "paper_bits"):
+            columns[name] = columns[name].copy()
+            for row, numbers in unsent.items():
+                columns[name][row] -= VALUE_BITS * numbers
+        dispatches = dataclasses.replace(self.dispatches, columns=columns)
+        return dataclasses.replace(self, dispatches=dispatches)

@@ -33,6 +33,7 @@ from motley.rounds.choosing import Choosing, next_draws
 from motley.rounds.diagnostics import Diagnostics
 from motley.rounds.evaluation import Personal
 from motley.rounds.examining import Examining
+from motley.rounds.in_flight import Landed
 from motley.rounds.learning import Learning
 from motley.rounds.refusals import Refusals
 from motley.rounds.round import Round
@@ -334,21 +335,31 @@ class RoundLoop:
         if not state.under_way.asked:
             next_draws(state)
         landed = self.backend.collect(state.moment, decision, stay)
-        clients = landed.dispatches.timelines.client
-        columns = landed.dispatches.columns
-        sent = landed.sent
-        bits = columns["bits_up"][sent], columns["paper_bits"][sent]
-        self.channel.receive(clients[sent], *bits, step.number)
+        if not self.algorithm.local.lengths_follow_values:
+            self._bill(landed, step.number)
         staleness = landed.dispatches.staleness(state.model_updates)
         step = dataclasses.replace(step, landed=landed, outcome=landed.outcome, staleness=staleness)
         for stage in self.stages.collected:
             stage.collected(state, step)
         return step
 
+    def _bill(self, landed: Landed, number: int) -> None:
+        """Bill what was sent of uploads in a step."""
+        clients = landed.dispatches.timelines.client
+        columns = landed.dispatches.columns
+        sent = landed.sent
+        bits = columns["bits_up"][sent], columns["paper_bits"][sent]
+        self.channel.receive(clients[sent], *bits, number)
+
     def _learn(self, step: Round) -> Round:
         """Aggregate the accepted uploads and update the model."""
         with self.watch("aggregate"):
-            return self.learning.learn(self.state, step, self._rehearse)
+            step = self.learning.learn(self.state, step, self._rehearse)
+        if self.algorithm.local.lengths_follow_values:
+            unsent = {row: result.unsent for row, result in step.results.items()}
+            step = dataclasses.replace(step, landed=step.landed.without(unsent))
+            self._bill(step.landed, step.number)
+        return step
 
     def _rehearse(self, step: Round, download: Tensors) -> Round:
         """Have the candidates measure a rehearsed model."""

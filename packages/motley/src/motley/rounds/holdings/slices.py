@@ -24,6 +24,7 @@ from motley.tasks.task import ModelState
 from motley.timing.timeline import transfer_s
 from motley.transport.ledger import VALUE_BITS
 from motley.transport.packet import PacketSpec
+from motley.transport.wire import length
 from motley.world.interfaces import World
 
 __all__ = ["HeldSlices", "SliceModels", "SliceSizes"]
@@ -34,7 +35,8 @@ COUNTER_BITS = 64
 
 class HeldSlices(Holding):
     """Slices, as wide as each client can hold; positions are free on the wire, for server and
-    client both know width and round.
+    client both know width and round. Those of single weights, which follow from the server's model,
+    travel with the download.
 
     Parameters
     ----------
@@ -137,7 +139,12 @@ class HeldSlices(Holding):
             self._network.downlink_mbps(key, ids, now),
             self._network.uplink_mbps(key, ids, now),
         )
-        travels_s = sum(transfer_s(bits[None, :], mbps[:, None]) for mbps in links)
+        places = np.array([self.sizes.place_bits(level) for level in levels], np.float64)
+        messages = (bits + places, bits)
+        travels_s = sum(
+            transfer_s(sent[None, :], mbps[:, None])
+            for sent, mbps in zip(messages, links, strict=True)
+        )
         seconds: Floats = steps_s[:, None] * shares + travels_s
         return seconds
 
@@ -202,6 +209,7 @@ class SliceSizes:
     """
 
     def __init__(self, setting: Setting) -> None:
+        self.setting = setting
         self.layout = setting.task.layout
         self.slicing = setting.algorithm.local.slicing or Slicing()
         self._parts: dict[float, tuple[int, int, int]] = {}
@@ -229,12 +237,24 @@ class SliceSizes:
         else:
             sets = [] if self.slicing.static_norm else [width]
         buffers = sum(len(self.layout.kept_buffers(p)) for p in sets)
-        return self.layout.kept_size(width), buffers, len(sets) * counters
+        return self.setting.held_size(width), buffers, len(sets) * counters
+
+    def place_bits(self, width: float) -> int:
+        """Return the bits of the positions that travel to a client with its slice."""
+        if not self.slicing.masks:
+            return 0
+        sent = self.parts(width)[0]
+        sparse = PacketSpec(self.layout.size, sent, "indices")
+        return 8 * (length({"x": sparse}) - length({"x": PacketSpec(sent, sent)}))
 
     def saved_bits(self, widths: Floats) -> Ids:
         """Return how many bits a slice is smaller than the whole message of the model, ``[n]``."""
         return np.array(
-            [self._whole - _bits(*self.parts(width)) for width in widths.tolist()], np.int64
+            [
+                self._whole - _bits(*self.parts(width)) - self.place_bits(width)
+                for width in widths.tolist()
+            ],
+            np.int64,
         )
 
     def saved_values(self, widths: Floats) -> Ids:
@@ -274,7 +294,10 @@ class SliceModels(ExaminedModels):
         slicing = self.setting.algorithm.local.slicing or Slicing()
         layout = self.setting.task.layout
         state = super().of_width(width)
-        if width < 1.0:
+        if width < 1.0 and slicing.masks:
+            held = self.setting.algorithm.local.held(state.x, width)
+            state = dataclasses.replace(state, x=state.x * held)
+        elif width < 1.0:
             positions = layout.kept_positions(width, slicing.offset(self.version))
             index = torch.from_numpy(positions).to(state.x.device)
             x = torch.zeros_like(state.x).index_copy_(0, index, state.x[index])
