@@ -348,7 +348,7 @@ def to_batch(table: str, columns: Mapping[str, Any]) -> pa.RecordBatch:
 def _fields(table: str) -> Mapping[str, set[type]]:
     """Return, for each column of a table, the types of values that Arrow takes as they are; none of
     a column of lists."""
-    kinds = {
+    kinds: Mapping[pa.DataType, set[type]] = {
         pa.float64(): {float, int, np.float64, type(None)},
         pa.int64(): {int, np.int64, type(None)},
         pa.string(): {str, type(None)},
