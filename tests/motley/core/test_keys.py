@@ -154,6 +154,11 @@ def test_generators_are_fresh_each_time():
     assert not np.array_equal(key.numpy().random(5), key.fold(0).numpy().random(5))
 
 
+def test_a_generator_has_no_children_drawn_from_the_operating_system():
+    with pytest.raises(TypeError, match="does not implement spawning"):
+        Key(1).numpy().spawn(1)
+
+
 def test_a_generator_is_rewound_to_another_keys_beginning():
     """Also one that has a half of a word left over, and numbers in its buffer."""
     generator = Key(1).numpy()

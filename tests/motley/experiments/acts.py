@@ -8,6 +8,9 @@ import signal
 import time
 import warnings
 
+import torch
+from threadpoolctl import threadpool_info
+
 from motley.experiments.progress import OneRun
 
 
@@ -24,3 +27,7 @@ def act(number: int, way: str, progress: OneRun) -> None:
         warnings.warn(f"number {number} is odd", stacklevel=1)
     if way == "sleeps":
         time.sleep(600)
+    if way == "counts":
+        pools = threadpool_info()
+        blas = {pool["num_threads"] for pool in pools if pool["user_api"] == "blas"}
+        print(torch.get_num_threads(), blas, os.environ["OMP_NUM_THREADS"])

@@ -238,7 +238,8 @@ def test_control_c_ends_all_and_keeps_what_was_done(tmp_path: Path) -> None:
     with subprocess.Popen(command, preexec_fn=hear, start_new_session=True, **options) as process:
         while len(list(tmp_path.glob("out/small/*/checkpoints/*"))) < 2 and process.poll() is None:
             time.sleep(0.005)
-        workers = psutil.Process(process.pid).children()
+        (server,) = psutil.Process(process.pid).children()
+        workers = server.children()
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
@@ -248,6 +249,6 @@ def test_control_c_ends_all_and_keeps_what_was_done(tmp_path: Path) -> None:
     )
     assert "Traceback" not in err
     assert len(workers) == 2
-    assert not any(worker.is_running() for worker in workers)
+    assert not any(worker.is_running() for worker in (server, *workers))
     records = [json.loads(path.read_text()) for path in tmp_path.glob("out/small/*/run.json")]
     assert [record["finished"] for record in records] == [False] * len(records)

@@ -392,39 +392,42 @@ def compare(
 ) -> None:
     """Run an experiment in several variants and compare them. What is finished already is not run
     again; what differs beside the method is named."""
+    new = "torch" not in sys.modules
     with modules_loading():
+        from motley.experiments.parallel import workers_forked
         from motley.experiments.sweep import check_target, parse_over
         from motley.experiments.sweep import compare as compare_experiments
 
     check_data(data)
-    if target is not None:
-        check_target(
-            experiment=file,
-            target=target,
+    with workers_forked(safe=new):
+        if target is not None:
+            check_target(
+                experiment=file,
+                target=target,
+                data=data,
+                overrides=set or [],
+                allow_import=import_from_here(allow_import),
+            )
+        values = dict(parse_over(text) for text in over or [])
+        comparison = compare_experiments(
+            file,
+            values,
+            seeds_of(seeds),
+            out=out,
             data=data,
             overrides=set or [],
+            progress=True,
+            on_ray=on_ray,
+            jobs=jobs,
             allow_import=import_from_here(allow_import),
+            grids=grid,
+            allow_other_numerics=allow_other_numerics,
+            against=against,
+            controls=controls,
+            many_controls=yes,
+            skip_refused=skip_refused,
+            say=lambda line: say(f"note: {line}"),
         )
-    values = dict(parse_over(text) for text in over or [])
-    comparison = compare_experiments(
-        file,
-        values,
-        seeds_of(seeds),
-        out=out,
-        data=data,
-        overrides=set or [],
-        progress=True,
-        on_ray=on_ray,
-        jobs=jobs,
-        allow_import=import_from_here(allow_import),
-        grids=grid,
-        allow_other_numerics=allow_other_numerics,
-        against=against,
-        controls=controls,
-        many_controls=yes,
-        skip_refused=skip_refused,
-        say=lambda line: say(f"note: {line}"),
-    )
     if comparison.runs:
         _show(
             comparison.runs,

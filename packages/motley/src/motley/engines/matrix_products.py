@@ -112,7 +112,7 @@ class OpenBlasProducts(MatrixProducts):
         from scipy.linalg.blas import sgemm  # takes a tenth of the start of every run
 
         self._add = sgemm
-        self._threads = ThreadpoolController().select(user_api="blas")
+        self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
 
     @override
     def forward(
@@ -149,8 +149,14 @@ class OpenBlasProducts(MatrixProducts):
     @override
     @contextmanager
     def alone(self) -> Iterator[None]:
-        with self._threads.limit(limits=1):
+        before = [library.num_threads for library in self._libraries]
+        for library in self._libraries:
+            library.set_num_threads(1)
+        try:
             yield
+        finally:
+            for library, count in zip(self._libraries, before, strict=True):
+                library.set_num_threads(count)
 
 
 def _columns(matrix: NDArray[Any]) -> tuple[NDArray[Any], bool]:

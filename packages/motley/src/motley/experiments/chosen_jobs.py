@@ -23,11 +23,12 @@ from motley.rounds.client_state import free_memory
 from motley.rounds.run_config import RunConfig
 from motley.tasks.flat import construct
 
-__all__ = ["RunSize", "chosen_jobs", "size_of"]
+__all__ = ["WORTH_FORKED_S", "WORTH_S", "RunSize", "chosen_jobs", "size_of"]
 
 WORTH_S = 8.0
+WORTH_FORKED_S = 1.0
 """Seconds that all runs take by :attr:`RunSize.seconds`, below which they stay in one process: a
-worker takes two to three seconds to start."""
+worker takes two to three seconds to start, or one that is forked a tenth of a second."""
 ROUND_S = 4e-3
 STEP_S = 3e-5
 PRODUCTS_PER_S = 2e10
@@ -65,7 +66,9 @@ def size_of(plan: RunConfig, engine: str) -> RunSize:
     return RunSize(one_core, rounds * (ROUND_S + plan.cohort * steps * step_s))
 
 
-def chosen_jobs(sizes: Sequence[RunSize | None], calls: Sequence[Mapping[str, Any]]) -> int:
+def chosen_jobs(
+    sizes: Sequence[RunSize | None], calls: Sequence[Mapping[str, Any]], worth_s: float = WORTH_S
+) -> int:
     """Return how many runs go on at a time: one for every core where each fills one, as far as
     memory reaches, and where that saves more than it costs; else 1.
 
@@ -73,12 +76,13 @@ def chosen_jobs(sizes: Sequence[RunSize | None], calls: Sequence[Mapping[str, An
     ----------
     sizes: of the runs that are not finished; None where it is not known.
     calls: what workers would be sent, which not every object of a user's can be.
+    worth_s: seconds of all runs from which on workers are worth their start.
     """
     jobs = min(cores(), len(sizes), _fit_in_memory())
     if jobs < 2 or not all(size is not None and size.one_core for size in sizes):
         return 1
     seconds = sum(size.seconds for size in sizes if size is not None)
-    if seconds < WORTH_S or any(map(unsendable, calls)):
+    if seconds < worth_s or any(map(unsendable, calls)):
         return 1
     return jobs
 

@@ -1,8 +1,9 @@
 """Runs several experiments at a time on this machine: each in a worker process, which has a share
 of the cores.
 
-Workers are fresh interpreters that take one run after the other and report over a socket. One that
-dies ends its run alone, and another takes its place.
+Workers take one run after the other and report over a socket. They are fresh interpreters, or in a
+command forked from one that has imported all modules. One that dies ends its run alone, and another
+takes its place.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ from motley.core.usable_cores import cores
 from motley.engines.cores import share_cores
 from motley.engines.processes import end_with_parent, worker_environment, workers_kept
 from motley.engines.serialization import unsendable, unwrap, wrap
+from motley.experiments.fork_server import ForkedProcess, ForkServer
 from motley.experiments.progress import OneRun, ProgressDisplay
 from motley.rounds.run_config import RoundSummary
 from motley.tasks.public_data import reading
 
-__all__ = ["job_workers_kept", "run_jobs", "share_among"]
+__all__ = ["job_workers_kept", "run_jobs", "share_among", "start_at_once", "workers_forked"]
 
 Work = Callable[..., object]
 
@@ -61,6 +63,30 @@ def job_workers_kept() -> Iterator[None]:
         _end([worker for workers in workers_by_jobs.values() for worker in workers])
 
 
+_fork_server: ForkServer | None = None  # that forks workers; None: they are fresh interpreters
+
+
+@contextmanager
+def workers_forked(safe: bool) -> Iterator[None]:
+    """Inside the block, workers of :func:`run_jobs` are forked from a process that is forked now,
+    on Linux. ``safe``: whether this process has computed nothing yet."""
+    global _fork_server
+    if not safe or sys.platform != "linux" or threading.active_count() > 1:
+        yield
+        return
+    server = _fork_server = ForkServer(run_worker)
+    try:
+        yield
+    finally:
+        _fork_server = None
+        server.close()
+
+
+def start_at_once() -> bool:
+    """Return whether workers start without importing their modules again."""
+    return _fork_server is not None
+
+
 def share_among(jobs: int, calls: int) -> int:
     """Return among how many workers the cores are divided: no more than there are calls, unless the
     workers serve further calls."""
@@ -73,15 +99,8 @@ class _WorkerProcess:
 
     def __init__(self, total: int, threads: int) -> None:
         self.connection, theirs = Pipe()
-        numbers = map(str, (theirs.fileno(), os.getpid(), total, threads))
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "motley.experiments.parallel", *numbers],
-                env=worker_environment(threads),
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C at the terminal is for this process alone
-            )
+            self._process = _started(theirs.fileno(), total, threads)
         self.number: int | None = None
         self.phase = "preparing"
         self._started = False
@@ -128,6 +147,21 @@ class _WorkerProcess:
             self._process.wait()
         finally:
             self.connection.close()
+
+
+def _started(descriptor: int, total: int, threads: int) -> subprocess.Popen[bytes] | ForkedProcess:
+    """Return a new process that runs :func:`run_worker`."""
+    if _fork_server is not None:
+        with suppress(OSError, ValueError):  # the server is gone: memory ran out
+            return _fork_server.start(descriptor, total, threads)
+    numbers = map(str, (descriptor, os.getpid(), total, threads))
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "motley.experiments.parallel", *numbers],
+        env=worker_environment(threads),
+        pass_fds=(descriptor,),
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C at the terminal is for this process alone
+    )
 
 
 def run_jobs(

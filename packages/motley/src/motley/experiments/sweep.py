@@ -27,7 +27,7 @@ from motley.core.own_code import in_one_line, own_code_in
 from motley.engines.processes import workers_kept
 from motley.experiments import document, registry
 from motley.experiments.checks import with_metrics
-from motley.experiments.chosen_jobs import chosen_jobs
+from motley.experiments.chosen_jobs import WORTH_FORKED_S, WORTH_S, chosen_jobs
 from motley.experiments.config import Experiment
 from motley.experiments.controls import (
     MOST,
@@ -39,7 +39,7 @@ from motley.experiments.controls import (
     wall_s,
 )
 from motley.experiments.data_variants import check_variants
-from motley.experiments.parallel import run_jobs, share_among
+from motley.experiments.parallel import run_jobs, share_among, start_at_once
 from motley.experiments.progress import (
     OneRun,
     ProgressDisplay,
@@ -503,7 +503,8 @@ def _chosen_jobs(
         return 1
     left = [point.experiment for point in points if not _done(point, base)]
     calls = [{"experiment": experiment, "data": data} for experiment in left]
-    jobs = chosen_jobs([checked.size(experiment) for experiment in left], calls)
+    sizes = [checked.size(experiment) for experiment in left]
+    jobs = chosen_jobs(sizes, calls, WORTH_FORKED_S if start_at_once() else WORTH_S)
     if jobs > 1:
         say(f"{jobs} runs at a time, for each fills one core (--jobs 1: one after the other)")
     return jobs

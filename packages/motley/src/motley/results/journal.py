@@ -24,6 +24,7 @@ FILE = "tables.journal"
 RECORD = 1280
 """Bytes of a record, padded with blanks."""
 _FIELDS = ("file", "rows", "bytes", "digest")
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Journal:
@@ -101,12 +102,8 @@ def read_journal(directory: Path) -> dict[str, Mark] | None:
 
 
 def _record(marks: Mapping[str, Mark]) -> bytes:
-    record = _padded(
-        json.dumps(
-            {table: [m.file, m.rows, m.bytes, m.digest] for table, m in marks.items()},
-            separators=(",", ":"),
-        ).encode()
-    )
+    by_table = {table: [m.file, m.rows, m.bytes, m.digest] for table, m in marks.items()}
+    record = _padded(_to_json(by_table).encode())
     if len(record) != RECORD:
         raise ContractError(
             f"the marks of {len(marks)} tables take {len(record)} bytes of a journal; expected at "

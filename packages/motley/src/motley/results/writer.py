@@ -345,15 +345,15 @@ def to_batch(table: str, columns: Mapping[str, Any]) -> pa.RecordBatch:
 
 
 @cache
-def _fields(table: str) -> Mapping[str, tuple[type, ...]]:
+def _fields(table: str) -> Mapping[str, set[type]]:
     """Return, for each column of a table, the types of values that Arrow takes as they are; none of
     a column of lists."""
-    kinds = {
-        pa.float64(): (float, int, np.float64, type(None)),
-        pa.int64(): (int, np.int64, type(None)),
-        pa.string(): (str, type(None)),
+    kinds: Mapping[pa.DataType, set[type]] = {
+        pa.float64(): {float, int, np.float64, type(None)},
+        pa.int64(): {int, np.int64, type(None)},
+        pa.string(): {str, type(None)},
     }
-    return {field.name: kinds.get(field.type, ()) for field in TABLES[table]}
+    return {field.name: kinds.get(field.type, set()) for field in TABLES[table]}
 
 
 @cache
@@ -376,7 +376,7 @@ def _of_few_rows(
             column = [column] * rows
         elif isinstance(column, np.ndarray):
             column = column.tolist()
-        if not all(type(value) in types for value in column):
+        if not types.issuperset(map(type, column)):
             return None
         values.append(column)
     try:
@@ -425,6 +425,8 @@ def _is_matrix(value: Any) -> bool:
 
 
 def _is_scalar(value: Any) -> bool:
+    if isinstance(value, np.ndarray):  # asked first: what a small round has most
+        return value.ndim == 0
     if value is None or isinstance(value, (str, int, float)):
         return True
     return not isinstance(value, Sequence) and np.ndim(value) == 0

@@ -1,0 +1,89 @@
+"""Forked workers: they work, are told apart from those that died, and end with their owner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from motley.experiments.fork_server import ForkedProcess
+from motley.experiments.parallel import start_at_once, workers_forked
+from tests.places import PYTHONPATH
+
+ROOT = Path(__file__).parents[3]
+ENDS = """
+import sys
+from motley.experiments.parallel import run_jobs, start_at_once, workers_forked
+from tests.motley.experiments.acts import act
+
+print("not twice")
+with workers_forked(safe=True):
+    calls = [{"number": i, "way": way} for i, way in enumerate(sys.argv[1:])]
+    for number, error in sorted(run_jobs(2, act, calls)):
+        print(number, type(error).__name__, error)
+    print(start_at_once())
+print(start_at_once())
+"""
+ENVIRONMENT = {**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "2"}
+
+
+def test_forked_workers_end_as_fresh_ones_and_compute_on_their_share_of_the_cores() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS, "fine", "dies", "raises", "counts"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=ENVIRONMENT,
+    )
+    assert sorted(done.stdout.splitlines()) == sorted(
+        [
+            "not twice",
+            "1 {1} 1",
+            "0 NoneType None",
+            "1 UserError its worker process ended by SIGKILL in the middle of the run; if memory "
+            "ran out, run fewer at a time (jobs)",
+            "2 ZeroDivisionError number 2",
+            "3 NoneType None",
+            "True",
+            "False",
+        ]
+    ), done.stderr
+
+
+def test_a_process_that_has_computed_forks_no_workers() -> None:
+    with workers_forked(safe=False):
+        assert not start_at_once()
+
+
+def _runs(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def test_forked_workers_end_with_their_owner() -> None:
+    command = [sys.executable, "-c", ENDS, "sleeps", "sleeps"]
+    with subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE) as owner:
+        process = psutil.Process(owner.pid)
+        while len(found := process.children(recursive=True)) < 3:
+            time.sleep(0.01)
+        os.kill(owner.pid, signal.SIGKILL)
+    while any(map(_runs, found)):
+        time.sleep(0.01)
+
+
+def test_workers_of_a_server_that_is_gone_are_gone() -> None:
+    class Gone:
+        def code(self, process: int) -> int | None:
+            raise BrokenPipeError
+
+    worker = ForkedProcess(Gone(), 1)  # type: ignore[arg-type]
+    assert worker.wait() == 1
+    worker.kill()  # which sends nothing
