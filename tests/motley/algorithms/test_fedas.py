@@ -144,17 +144,17 @@ def test_rounds_are_those_of_the_method_written_out() -> None:
 def test_a_client_alone_that_aligns_nothing_is_fedper() -> None:
     """Its trace divides out: to rounding, as the update is multiplied and divided by it. The model
     of one that is examined is the own last one, not the new base under its head."""
-    one, two = (
+    fedas, fedper = (
         Play(method, "examples", SGD(lr=LR)).run([(2,), (5,), (2,)])
         for method in (FedAS(align_epochs=0), FedPer())
     )
-    torch.testing.assert_close(one.server.model.x, two.server.model.x, rtol=0.0, atol=1e-12)
-    size = len(two.client_states[5]["x"])
-    head = one.client_states[5]["x"][-size:]
-    torch.testing.assert_close(head, two.client_states[5]["x"], rtol=0.0, atol=1e-12)
-    rule = one.algorithm.local
-    own = rule.examined(rule.download(one.server), one.client_states[5])
-    assert torch.equal(own.x, one.client_states[5]["x"])
+    torch.testing.assert_close(fedas.server.model.x, fedper.server.model.x, rtol=0.0, atol=1e-12)
+    size = len(fedper.client_states[5]["x"])
+    head = fedas.client_states[5]["x"][-size:]
+    torch.testing.assert_close(head, fedper.client_states[5]["x"], rtol=0.0, atol=1e-12)
+    rule = fedas.algorithm.local
+    own = rule.examined(rule.download(fedas.server), fedas.client_states[5])
+    assert torch.equal(own.x, fedas.client_states[5]["x"])
 
 
 def test_the_trace_is_measured_in_eval_mode() -> None:
@@ -240,5 +240,5 @@ def test_its_server_rule_goes_with_its_clients_alone() -> None:
         "Momentum does not; leave server out"
     )
     plain = FedPer().change(play.algorithm)
-    said = "FedAS weighs updates by traces, of which PersonalHead has none"
-    assert plain.server.refuses(plain, SGD(), "examples") == said
+    message = "FedAS weighs updates by traces, of which PersonalHead has none"
+    assert plain.server.refuses(plain, SGD(), "examples") == message

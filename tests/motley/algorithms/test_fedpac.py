@@ -94,7 +94,7 @@ def best_on_faces(h: np.ndarray, variances: np.ndarray) -> np.ndarray:
     for own in h:
         gaps = (own - h).reshape(len(h), -1)
         quadratic = np.diag(variances) + gaps @ gaps.T
-        found = []
+        candidates = []
         for size in range(1, len(h) + 1):
             for face in map(list, itertools.combinations(range(len(h)), size)):
                 inner = quadratic[np.ix_(face, face)]
@@ -104,8 +104,8 @@ def best_on_faces(h: np.ndarray, variances: np.ndarray) -> np.ndarray:
                 weights = np.zeros(len(h))
                 weights[face] = on_face / on_face.sum()
                 if (weights >= 0).all():
-                    found.append((weights @ quadratic @ weights, weights))
-        weights = min(found, key=lambda pair: pair[0])[1]
+                    candidates.append((weights @ quadratic @ weights, weights))
+        weights = min(candidates, key=lambda pair: pair[0])[1]
         weights[weights <= 1e-3] = 0.0
         rows.append(weights / weights.sum())
     return np.array(rows)
@@ -239,12 +239,12 @@ def test_rounds_are_those_of_the_method_written_out() -> None:
 def test_a_client_alone_without_a_pull_is_fedrep(model: str) -> None:
     """Its head is combined of itself; bit for bit."""
     methods = (FedPAC(lam=0.0, head_lr=LR), FedRep(head_epochs=1))
-    one, two = (
+    fedpac, fedrep = (
         Play(method, "examples", SGD(lr=LR), model).run([(2,), (5,), (2,)]) for method in methods
     )
-    assert torch.equal(one.server.model.x, two.server.model.x)
-    for client, kept in two.client_states.items():
-        assert all(torch.equal(one.client_states[client][n], v) for n, v in kept.items())
+    assert torch.equal(fedpac.server.model.x, fedrep.server.model.x)
+    for client, kept in fedrep.client_states.items():
+        assert all(torch.equal(fedpac.client_states[client][n], v) for n, v in kept.items())
 
 
 # ---- what travels, and what it does not go with ----
@@ -287,7 +287,7 @@ def test_rows_of_classes_are_billed_beside_the_model() -> None:
         ({"server": "momentum"}, "of which the server rule Momentum makes nothing; leave server"),
         ({"aggregator": "median", "weights": "uniform"}, "uploads"),
         ({"compressor": "topk", "budget": {"name": "constant", "average": 0.2}}, "does not upload"),
-        ({"engine": "vmap"}, "AlignedHead has phases of a learning rate of their own"),
+        ({"engine": "vmap"}, "has phases of a learning rate or a loss of their own"),
         ({"task": "quadratic", "partition": "by_writer"}, "targets of this task are"),
         (
             {"task": {**KEYS["task"], "model": {"name": "mlp", "hidden": []}}},
@@ -308,8 +308,8 @@ def test_a_model_without_a_linear_layer_is_refused() -> None:
 def test_server_rules_of_its_own_alone() -> None:
     play = Play(FedPAC(), "examples", SGD())
     other = play.algorithm.replace(server=FedAvgM().change(play.algorithm).server)
-    said = (
+    message = (
         "clients upload heads and features, of which the server rule Momentum makes nothing; leave "
         "server out"
     )
-    assert other.local.refuses(other, SGD(), "examples") == said
+    assert other.local.refuses(other, SGD(), "examples") == message

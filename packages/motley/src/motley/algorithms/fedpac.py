@@ -29,14 +29,14 @@ needs every single upload. Time: FedRep's, and two forward passes over the clien
 Deviations and readings
 -----------------------
 * The formulas are those of the authors' code (commit 5770f4f: ``statistics_extraction``,
-  ``local_training``, ``get_head_agg_weight``), whose signs and norms stand there alone; numbers of
-  equations are not given, since of the paper's text only the beginning could be read.
+  ``local_training``, ``get_head_agg_weight``); numbers of equations are not given, since of the
+  paper's text only the beginning could be read.
 * The programme is solved to rounding, as non-negative least squares; the code hands it to a general
   solver. As there, weights of at most .001 are left out, and the others divided by their sum.
 * ``head_lr`` is .1, as in that code, whose bases take .01 or .02; PFLlib (commit d832e76) has one
   rate for both. A schedule moves the base's alone.
-* As in the code, a class without g is pulled to the client's own mean of before training, and in a
-  first round nothing is. PFLlib pulls such classes to nothing.
+* As in the code, a class without g is pulled to the client's own mean of before training, and while
+  no class has one nothing is pulled. In PFLlib's form such a class is never pulled.
 * INTERPRETATION-D a class that nobody in a round has keeps its g; the code stops there. PFLlib
   counts all clients alike in g.
 * INTERPRETATION-D features are in eval mode and without augmentation. The loss that a client
@@ -137,8 +137,8 @@ def _least_on_simplex(root: NDArray[np.float64]) -> NDArray[np.float64]:
     scale = np.abs(root).max()
     scaled = root / scale if scale else root
     ones = np.ones((1, len(root)))
-    found, _ = nnls(np.vstack([scaled, ones]), np.append(np.zeros(len(root)), 1.0))
-    return np.asarray(found / found.sum(), np.float64)
+    solution, _ = nnls(np.vstack([scaled, ones]), np.append(np.zeros(len(root)), 1.0))
+    return np.asarray(solution / solution.sum(), np.float64)
 
 
 @dataclass(frozen=True)
