@@ -88,4 +88,7 @@ def test_methods_whose_authors_average_uniformly_do() -> None:
 
 def test_only_fedbuff_and_fedcompass_change_the_default_of_a_method_that_says_nothing() -> None:
     found = {name: Experiment(**KEYS, synchrony=name).weighting() for name in SYNCHRONY.names()}
-    assert {name for name, weights in found.items() if weights != "examples"} == {"buffered", "fedcompass"}
+    assert {name for name, weights in found.items() if weights != "examples"} == {
+        "buffered",
+        "fedcompass",
+    }
