@@ -52,6 +52,13 @@ FOR_LONG = replace(SOON, poll_s=1.0)
         {"selector": {"name": "hetero_select_v1"}},
         {"selector": {"name": "power_of_choice", "d": 5}},
         {"selector": {"name": "hetero_select"}},
+        pytest.param(
+            {
+                "selector": {"name": "greedyfed", "permutations": 2},
+                "split": {"test": "client", "server": 0.2},
+            },
+            id="greedyfed",
+        ),
         {
             "compressor": {"name": "topk"},
             "budget": {"name": "constant", "average": 0.1},

@@ -70,6 +70,8 @@ def test_a_client_is_not_asked_again_before_it_can_know_whether_its_upload_was_a
     assert said in str(refuses(experiment, prepare(experiment)))
     again = experiment.replace({"synchrony.refill": "idle"})
     assert refuses(again, prepare(again)) is None
+    groups = Experiment(**keys, synchrony="fedcompass")
+    assert said in str(refuses(groups, prepare(groups)))
 
 
 def test_models_of_different_architectures_are_only_dealt_in_a_simulation() -> None:

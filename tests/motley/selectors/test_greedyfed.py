@@ -167,7 +167,9 @@ def test_everybody_is_asked_once_then_the_best():
         heard(selector, draw, **{f"k{k}": value[k] for k in cohort.ids.tolist()})
     assert new == [2.0, 2.0, 1.0]
     assert sorted(set(asked)) == [3, 4, 5, 6, 7]
-    assert selector.select(4, [*value], m=2).ids.tolist() == [4, 6]
+    best = selector.select(4, [*value], m=2)
+    assert best.ids.tolist() == [4, 6]
+    assert best.client_notes["value"].tolist() == [0.5, 0.4]
     assert set(selector.select(4, [3, 5, 7], m=2).ids.tolist()) == {3, 7}
     assert 11 in selector.select(4, [*value, 11], m=2).ids.tolist()
     orders = {tuple(Selector(GreedyFed(), seed).select(1, [*value], m=5).ids) for seed in range(8)}

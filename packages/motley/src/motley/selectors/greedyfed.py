@@ -23,7 +23,8 @@ Probe cost: none; the server evaluates at most 2^M models a round, and holds M u
 the server computes, that takes wall time and no virtual time; the column ``notes`` counts them
 (``evaluations``).
 
-``Cohort.notes``: ``new``, clients of the cohort that were never asked before.
+``Cohort.notes``: ``new``, clients of the cohort that were never asked before. ``client_notes``:
+``value``, SV_k.
 
 Deviations and readings
 -----------------------
@@ -153,13 +154,14 @@ class GreedyFed(SelectionRule[ClientTable]):
         ids = context.available
         fresh = state.get("count", ids) == 0
         new = int(min(fresh.sum(), context.m))
+        value = state.get("value", ids)
         if new:
             order = context.rng.permutation(len(ids))
             order = order[np.argsort(~fresh[order], kind="stable")]
             at = order[: context.m]
         else:
-            at = top_m(state.get("value", ids), context.m, context.rng, self.ties)
-        return Cohort(ids[at], notes={"new": float(new)})
+            at = top_m(value, context.m, context.rng, self.ties)
+        return Cohort(ids[at], notes={"new": float(new)}, client_notes={"value": value[at]})
 
     @override
     def contributions(self, uploads: JointUploads) -> Floats:

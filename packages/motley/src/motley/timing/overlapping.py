@@ -94,13 +94,13 @@ def refill(
     """Return the decision that keeps ``view.cohort`` clients in flight: dispatch those missing,
     else wait for the next arrival. Clients that take no time are replaced at once.
 
-    Parameters
-    ----------
-    waits: ``[n]``, which arrived updates keep their clients from being asked; None: none.
-    timers: when the server looks again, too.
-
     If no client is in flight and a dispatch finds none, the server takes a step without any update,
     so that a run ends: after ``idle_s`` where none is available.
+
+    Parameters
+    ----------
+    waits: ``[n]``, which arrived updates keep their clients from being asked; None: none does.
+    timers: when the server looks again, too.
     """
     in_flight = view.in_flight
     on_the_way = in_flight.arrives_s > view.now_s
