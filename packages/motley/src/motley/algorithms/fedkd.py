@@ -192,6 +192,7 @@ class AdaptiveDistillation(MutualTraining):
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "ranks"})
     compares_features: ClassVar[bool] = True
+    lengths_follow_values: ClassVar[bool] = True
     method: ClassVar[str] = "FedKD"
     energy: Energy = Energy(0.95, 0.98, 100)
     layout: Layout = Layout(())  # noqa: RUF009 - a frozen value

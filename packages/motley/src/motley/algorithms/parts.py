@@ -267,8 +267,9 @@ class LocalRule(_MethodPart):
     architectures; each then has a rule bound to the layout of its own, and all uploads have the
     same shapes. ``trains_common``: whether clients train, beside a model of their own, one that all
     have in common, which the server holds and sends: of several architectures the last.
-    ``compares_features``: whether the joint losses of its phases look at features. What a rule does
-    beside is an object that it has or has not: :attr:`personal`, :attr:`slicing`,
+    ``compares_features``: whether the joint losses of its phases look at features.
+    ``lengths_follow_values``: whether the length of an upload depends on its values. What a rule
+    does beside is an object that it has or has not: :attr:`personal`, :attr:`slicing`,
     :attr:`prototypes`, :attr:`choice`.
     """
 
@@ -277,6 +278,7 @@ class LocalRule(_MethodPart):
     unlike: ClassVar[bool] = False
     trains_common: ClassVar[bool] = False
     compares_features: ClassVar[bool] = False
+    lengths_follow_values: ClassVar[bool] = False
 
     @property
     def step_cost(self) -> float:
@@ -377,14 +379,10 @@ class LocalRule(_MethodPart):
         most. Asked where :attr:`Slicing.prunes` says so."""
         return 1.0
 
-    @property
-    def lengths_follow_values(self) -> bool:
-        """Whether the length of an upload depends on its values, see :meth:`unsent_values`."""
-        return overrides(self, LocalRule, "unsent_values")
-
     def unsent_values(self, parts: Parts) -> int:
-        """Return how many numbers of 32 bits of an upload do not travel, where that depends on
-        their values; an upload is planned as if it had all of them, and billed without."""
+        """Return how many numbers of 32 bits of an upload do not travel. Asked where
+        :attr:`lengths_follow_values` says so; an upload is planned as if it had all of them, and
+        billed without."""
         return 0
 
     def held(self, x: Tensor, width: float) -> Tensor:
