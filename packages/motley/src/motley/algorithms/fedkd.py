@@ -37,6 +37,7 @@ Deviations and readings
   for the clipping of both libraries, which is at 10.
 * An upload's length follows from its values, which are not known when it is planned: it takes the
   time of a whole one, and is billed by its numbers, with one for each matrix, once it is there.
+* The training loss that is reported has the last term of the common one.
 * Published: t_start .95, t_end .98, Adam.
 
 Worked
@@ -191,6 +192,7 @@ class AdaptiveDistillation(MutualTraining):
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta", "ranks"})
     compares_features: ClassVar[bool] = True
+    lengths_follow_values: ClassVar[bool] = True
     method: ClassVar[str] = "FedKD"
     energy: Energy = Energy(0.95, 0.98, 100)
     layout: Layout = Layout(())  # noqa: RUF009 - a frozen value

@@ -28,8 +28,9 @@ Deviations and readings
   introduction agree with; the rest of its text could not be looked up, so no equation is cited by
   number.
 * READING the published sizes 1, 1/4, 1/16, 1/64 and 1, .64, .36, .16, .04 are shares of the
-  weights, and squares of the widths of HeteroFL. So a width means about as many weights here as
-  there: r^2.
+  weights, and squares of the widths of HeteroFL. So a width r means r^2 of the weights, about as
+  many as there, where most layers lie between hidden ones. A slice of a network of one hidden layer
+  has r of them: compare at equal bytes, with sqrt(r) here.
 * READING of weights with the same |x| the first are held, so that nobody holds more than he can;
   the code holds all of them. A layer has one at least, where the code fails.
 * ``average = "moved"``: the code counts a client at the weights that its training changed, also by

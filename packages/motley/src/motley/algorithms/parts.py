@@ -278,8 +278,9 @@ class LocalRule(_MethodPart):
     same shapes. ``trains_common``: whether clients train, beside a model of their own, one that all
     have in common, which the server holds and sends: of several architectures the last.
     ``measures_features``: whether features are measured before training. ``compares_features``:
-    whether the joint losses of its phases look at features. What a rule does beside is an object
-    that it has or has not: :attr:`personal`, :attr:`slicing`, :attr:`prototypes`, :attr:`choice`.
+    whether the joint losses of its phases look at features. ``lengths_follow_values``: whether the
+    length of an upload depends on its values. What a rule does beside is an object that it has or
+    has not: :attr:`personal`, :attr:`slicing`, :attr:`prototypes`, :attr:`choice`.
     """
 
     uploads: ClassVar[frozenset[str]] = frozenset({"delta"})
@@ -288,6 +289,7 @@ class LocalRule(_MethodPart):
     trains_common: ClassVar[bool] = False
     measures_features: ClassVar[bool] = False
     compares_features: ClassVar[bool] = False
+    lengths_follow_values: ClassVar[bool] = False
 
     @property
     def step_cost(self) -> float:
@@ -415,14 +417,10 @@ class LocalRule(_MethodPart):
         most. Asked where :attr:`Slicing.prunes` says so."""
         return 1.0
 
-    @property
-    def lengths_follow_values(self) -> bool:
-        """Whether the length of an upload depends on its values, see :meth:`unsent_values`."""
-        return overrides(self, LocalRule, "unsent_values")
-
     def unsent_values(self, parts: Parts) -> int:
-        """Return how many numbers of 32 bits of an upload do not travel, where that depends on
-        their values; an upload is planned as if it had all of them, and billed without."""
+        """Return how many numbers of 32 bits of an upload do not travel. Asked where
+        :attr:`lengths_follow_values` says so; an upload is planned as if it had all of them, and
+        billed without."""
         return 0
 
     def held(self, x: Tensor, width: float) -> Tensor:

@@ -665,7 +665,8 @@ def finish(
 ) -> TrainResult:
     """Return a job's upload, client state and signals from the model after training and the
     training statistics."""
-    sent, new_state = setting.algorithm.local.finish(after, ctx)
+    rule = setting.algorithm.local
+    sent, new_state = rule.finish(after, ctx)
     parts = {name: _on_cpu(part) for name, part in sent.items()}
     client_state = (
         None if new_state is None else {name: value.cpu() for name, value in new_state.items()}
@@ -687,7 +688,7 @@ def finish(
         steps=stats.steps,
         signals=signals,
         finite=finite,
-        unsent=setting.algorithm.local.unsent_values(parts) if finite else 0,
+        unsent=rule.unsent_values(parts) if finite and rule.lengths_follow_values else 0,
     )
 
 
