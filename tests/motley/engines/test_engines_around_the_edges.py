@@ -3,6 +3,7 @@ augmentation, the auto rule."""
 
 import dataclasses
 import re
+import threading
 from functools import partial
 
 import numpy as np
@@ -20,7 +21,7 @@ from motley.core.usable_cores import at_once, cores
 from motley.core.work import LocalWork
 from motley.engines import ENGINES, resolve_auto
 from motley.engines.batched import Batched, Vmap
-from motley.engines.cores import torch_threads
+from motley.engines.cores import ThreadPool, torch_threads
 from motley.engines.engine import Job
 from motley.engines.local import Debug, Sequential, Threads
 from motley.engines.stages import bounded
@@ -516,3 +517,23 @@ def test_vmap_gets_no_model_that_torch_computes_client_by_client(setting, jobs, 
     assert next(iter(Debug(s).train(jobs(s, (1,)), download(s), {}))).finite
     losses = Sequential(s).evaluate(initial(s.task.model, Key(0), s.dtype), np.arange(5))["loss"]
     assert np.isfinite(losses).all()
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_pool_trains_on_one_torch_thread_whatever_the_caller_has_switched_off(size: int) -> None:
+    """A pool of one thread is the caller's own; its modes of torch are not the pool's."""
+
+    def work(state: int, task: float) -> tuple[float, int, bool]:
+        weight = torch.tensor(task, requires_grad=True)
+        (weight * weight).backward()
+        own = threading.current_thread() is threading.main_thread()
+        assert weight.grad is not None
+        return float(weight.grad), torch.get_num_threads(), own
+
+    pool = ThreadPool(list(range(size)))
+    with torch.no_grad(), torch_threads(2):
+        results = list(pool.map(work, [1.0, 2.0]))
+        assert torch.get_num_threads() == at_once(2)
+        assert not torch.is_grad_enabled()
+    pool.close()
+    assert results == [(2.0, 1, size == 1), (4.0, 1, size == 1)]
