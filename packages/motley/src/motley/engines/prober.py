@@ -163,9 +163,8 @@ class Prober:
         )
         losses = np.empty(len(positions))
         for group, state in starts:
-            chosen = (
-                np.flatnonzero(np.isin(owner, group)) if len(starts) > 1 else np.arange(len(owner))
-            )
+            # of millions of clients all samples are not gathered again
+            chosen = np.flatnonzero(np.isin(owner, group)) if len(starts) > 1 else slice(None)
             places = to_device(positions[chosen], part.rows.device)
             wanted = part.targets(places, data_view, owner[chosen])
             sizes = np.bincount(owner[chosen], minlength=len(clients))

@@ -23,6 +23,7 @@ from typing import Any, ClassVar
 import torch
 from typing_extensions import override
 
+from motley.core.freed_memory import keep_freed_memory
 from motley.core.usable_cores import at_once, cores
 from motley.engines.distributed import Distributed
 from motley.engines.engine import Setting
@@ -228,6 +229,7 @@ def run_worker(descriptor: int, parent: int, threads: int) -> None:
     # A parent that was killed closes nothing: this thread notices, and no worker stays behind.
     threading.Thread(target=end_with_parent, args=(parent,), daemon=True).start()
     torch.set_num_threads(threads)
+    keep_freed_memory()
     connection = socket.socket(fileno=descriptor)
     worker = None
     with suppress(EOFError, OSError):

@@ -20,6 +20,7 @@ import torch
 from motley.core.components import imports
 from motley.core.errors import ConfigError, NumericsError, StoreError
 from motley.core.files import disk_error
+from motley.core.freed_memory import freed_memory_kept
 from motley.core.own_code import keep_own_code
 from motley.core.round_line import round_of
 from motley.core.usable_cores import at_once
@@ -185,7 +186,7 @@ def run_in(
     """Run an experiment in the folder ``path``, which the caller chose where ``elsewhere``; the
     other parameters are those of :func:`run`. What a kill left behind of a finished one is
     removed."""
-    with _own_code_named(experiment), (folder := RunFolder(path)).lock():
+    with _own_code_named(experiment), (folder := RunFolder(path)).lock(), freed_memory_kept():
         state = folder.state(experiment, resume)
         packs = Path(data) if data is not None else None
         before = check_variants(folder.read() or {}, experiment, packs)

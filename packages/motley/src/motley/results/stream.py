@@ -2,10 +2,9 @@
 
 The file is the serialized schema followed by serialized record batches: exactly an Arrow stream, so
 any Arrow library reads it. Nothing is appended by a writer object that would have to be closed:
-each batch goes out in one ``write`` and is whole or torn. Batches of many rows are compressed
-(LZ4): of a million clients the disk takes a fourth of the bytes, in a third of the processor's
-time. How much of the file counts, and the digest of that, is its
-:class:`~motley.results.marks.Mark`.
+each batch goes out in one ``write`` and is whole or torn. Batches of many rows are compressed: of a
+million clients the disk takes a fourth of the bytes, in a third of the processor's time. How much
+of the file counts, and the digest of that, is its :class:`~motley.results.marks.Mark`.
 """
 
 from __future__ import annotations
