@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -141,6 +142,11 @@ def test_a_table_is_run_and_judged(table, tmp_path):
     assert refereed.causes("FedAvg", "accuracy") == ["they took the best round"]
     assert not refereed.causes("FedSGD", "accuracy")
     assert all("they took the best round" in line for line in outside(refereed) if "FedAvg" in line)
+    assert not any("one run is printed" in line for line in outside(refereed))
+    single = replace(refereed, table=refereed.table.model_copy(update={"printed_seeds": None}))
+    values = {("FedSGD", "accuracy"): {0: 0.5, 1: 0.5001}}
+    (line,) = outside(replace(single, values=values))
+    assert line.endswith("is known of your runs alone: add seeds, --seeds")
     assert "3 printed, 3 measured" in counted(refereed)
     assert cells_csv(refereed).count("\n") == 4
     assert [path.name for path in write(refereed)] == ["report.html", "report.md", "cells.csv"]

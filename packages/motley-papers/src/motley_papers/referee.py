@@ -50,6 +50,11 @@ __all__ = ["Refereed", "keep", "kept", "referee", "show", "write"]
 Values = Mapping[tuple[str, str], Mapping[int, float]]
 """(row, column) -> seed -> measured number, in the printed unit."""
 _WIDTH = 160
+ONE_RUN = (
+    "; one run is printed, and what chance does to it is known of your runs alone: add seeds, "
+    "--seeds"
+)
+"""Of a cell that is outside: what should be tried before a cause is sought."""
 _KEPT = ("method", "column", "seed", "value", "run")
 
 
@@ -389,9 +394,12 @@ def _cell(refereed: Refereed, row: str, column: str) -> TableCell:
 
 def outside(refereed: Refereed) -> list[str]:
     """Return a sentence on each cell that is outside."""
+    table = refereed.table
+    advice = "" if (table.printed_seeds or 1) > 1 else ONE_RUN
     return [
         f"{row}, {column}: measured {cell.mean:.4g}, printed {cell.printed.text}, beyond "
         f"± {cell.half:.2g}: {'; '.join(refereed.causes(row, column)) or 'no cause is named'}"
+        f"{advice}"
         for (row, column), cell in refereed.cells.items()
         if cell.verdict == "outside"
     ]
