@@ -86,6 +86,19 @@ class Scaled(Net):
         return super().forward(x) * self.scale
 
 
+def frozen_head() -> nn.Module:
+    net = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 5), nn.ReLU(), nn.Linear(5, 3))
+    net[4].requires_grad_(False)
+    return net
+
+
+def frozen_bias() -> nn.Module:
+    net = Net()
+    assert net.head.bias is not None
+    net.head.bias.requires_grad_(False)
+    return net
+
+
 def normed() -> nn.Module:
     net = Net()
     weight_norm(net.head)
@@ -130,6 +143,7 @@ def test_the_layer_that_gives_the_outputs_is_the_last(keys: Any) -> None:
         (Beside, "'other', and 'head.weight' acts on the outputs after or beside it"),
         (Tied, "'middle', and 'first.weight' acts on the outputs after or beside it"),
         (Cosine, "'body', and 'weight' acts on the outputs after or beside it"),
+        (frozen_head, "'2', and '4.weight' acts on the outputs after or beside it"),
         (normed, "'head', and 'head.parametrizations.weight.original1' acts on the outputs"),
         (lambda: nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 1, 4)), nn.Conv1d(1, 3, 4),
                                nn.Flatten()), "this model has no linear layer"),
@@ -164,6 +178,10 @@ def test_features_are_of_one_call_for_a_sample(algorithm: str) -> None:
         with pytest.raises(ConfigError, match="calls it on more than one position of a sample"):
             built(OfPositions, algorithm=algorithm)
     built(CalledTwice, algorithm="fedper")
+
+
+def test_a_frozen_bias_is_no_other_layer() -> None:
+    built(frozen_bias, algorithm="fedper")
 
 
 def test_a_scale_behind_the_head_is_told() -> None:

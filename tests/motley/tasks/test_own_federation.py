@@ -318,6 +318,11 @@ class Detached(Secret):
         return self.layer(x).detach()
 
 
+class Named(Secret):
+    def forward(self, x: torch.Tensor) -> Any:
+        return {"logits": self.layer(x)}
+
+
 class Broken(Secret):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.layers(x)
@@ -336,6 +341,13 @@ class Broken(Secret):
             lambda: nn.Sequential(nn.Linear(3, 4), nn.Unflatten(1, (2, 2))),
             r"gives \[2, 2, 2\] for a batch of 2; expected \[2, 2\]",
         ),
+        (
+            lambda: nn.Linear(3, 2).double(),
+            "but got Float and Double; its weights are float64, and samples come as float32: let "
+            'it be float32, and write dtype = "float64" in the experiment if that is meant',
+        ),
+        (lambda: nn.Linear(3, 2).half(), "its weights are float16, .*: let it be float32$"),
+        (Named, r"the Named gives dict .* \[2, 2\]; return the scores alone, one tensor, in"),
         (lambda: nn.Identity(), "no trainable parameters"),
         (Elsewhere, "gives other outputs for the same batch each time: it draws random numbers"),
         (Detached, r"the outputs of the Detached do not depend on its parameters \(detach"),

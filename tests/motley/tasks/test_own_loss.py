@@ -281,3 +281,21 @@ def test_event_and_time_beside_one_output(tmp_path) -> None:
     assert run.module().weight.item() == pytest.approx(0.25, rel=1e-12)
     with pytest.raises(ModelError, match=r"gives \[2, 1\] for a batch of 2; expected \[2, 2\]"):
         own_task(federation, at_zero)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (each, r"\(each \(.*test_own_loss.py, line \d+\)\)"),
+        (nn.CrossEntropyLoss(label_smoothing=0.3), r"\(a function\)"),
+        ({"name": "cross_entropy", "label_smoothing": 0.3}, r"'label_smoothing': 0.3"),
+    ],
+)
+def test_a_loss_in_place_of_the_tasks_own_is_told(given: Any, words: str) -> None:
+    keys = {"cohort": 2, "stop": {"rounds": 1}}
+    task = own_task(CLASSES, model, loss=given)
+    replaced = {**keys, "loss": {"name": "cross_entropy", "label_smoothing": 0.1}}
+    with pytest.warns(UserWarning, match=f"'cross_entropy' is trained in place of the.*{words}"):
+        loop = motley.build(replaced, task=task)
+    assert loop.setting.algorithm.loss.label_smoothing == 0.1
+    motley.build(keys, task=task)  # says nothing

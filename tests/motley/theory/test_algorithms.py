@@ -32,7 +32,7 @@ ALL = [
     "fedyogi",
     "feddyn",
     "qfedavg",
-    "fedbn",
+    pytest.param("fedbn", marks=pytest.mark.filterwarnings("ignore:'fedbn' leaves layers")),
     {"name": "fedprox", "mu": 1.0, "adaptive": True},
 ]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from motley.algorithms import LOSSES
@@ -428,7 +428,15 @@ _BROUGHT = {"loss": "loss", "aggregator": "aggregator", "server": "server step"}
 def check_replaced(experiment: Experiment, task: Task) -> None:
     """Refuse a loss, an aggregator or a server in place of all that an algorithm brings: the run
     would be FedAvg under the algorithm's name. Where something of it is left, that is an
-    ablation."""
+    ablation. Warn where the experiment's loss replaces one that ``own_task`` was given."""
+    if experiment.loss is not None and not isinstance(task.loss, str):
+        function = None if isinstance(task.loss, Mapping) else plain_function(task.loss)
+        given = task.loss if function is None else definition(function) or "a function"
+        warnings.warn(
+            f"the experiment's loss {experiment.loss['name']!r} is trained in place of the one "
+            f"that own_task was given ({given}); leave one of them out",
+            stacklevel=2,
+        )
     plain = plain_fedavg().replace(loss=loss_of(task))
     own = experiment.part("algorithm").change(plain)
     brought = {

@@ -33,7 +33,7 @@ _OF_LAST_LAYER = frozenset({"last_layer", "output_bias"})
 """Signals that are read from the last linear layer."""
 
 _MEND = (
-    "let the layer that gives the outputs be an nn.Linear with weights of its own (no "
+    "let the layer that gives the outputs be an nn.Linear with weights of its own (trained, no "
     "parametrization), made last in the module's __init__"
 )
 
@@ -87,10 +87,10 @@ def _warn_of_nothing_kept(task: Task, rule: PersonalLayers, name: str) -> None:
 
 
 class _Reached(NamedTuple):
-    """Trainable parameters on which outputs depend where the inputs of a layer are held fixed, and
-    the dimensions of its input in each call."""
+    """Parameters on which outputs depend where the inputs of a layer are held fixed, with whether
+    they are trained and their dimensions, and the dimensions of its input in each call."""
 
-    names: frozenset[str]
+    parameters: dict[str, tuple[bool, int]]
     inputs: tuple[int, ...]
 
 
@@ -132,9 +132,15 @@ def _check(task: Task, *, reader: str, key: str, layers: int) -> _Reached | None
             f"{last!r}, and the forward does not call it as a layer; {_MEND}, and call it",
             key,
         )
-    beyond = [e for e in layout if e.name in reached.names and e.name not in head]
-    matrix = next((entry.name for entry in reversed(beyond) if len(entry.shape) > 1), None)
-    unused = not any(e.name in reached.names for e in layout if e.layer == last and e.linear)
+    within = {entry.layer for entry in layout if entry.name in head}
+    beyond = [
+        name
+        for name, (trained, dimensions) in reached.parameters.items()
+        if name not in head
+        and (trained or (dimensions > 1 and name.rpartition(".")[0] not in within))
+    ]
+    matrix = next((name for name in reversed(beyond) if reached.parameters[name][1] > 1), None)
+    unused = not any(e.name in reached.parameters for e in layout if e.layer == last and e.linear)
     if matrix is not None or unused:
         what = f"{matrix!r} acts on the outputs after or beside it" if matrix else "gives no output"
         raise ConfigError(
@@ -144,8 +150,8 @@ def _check(task: Task, *, reader: str, key: str, layers: int) -> _Reached | None
         )
     if beyond and key == "algorithm":
         warnings.warn(
-            f"{beyond[0].name!r} acts on the outputs after the last linear layer {last!r}, and is "
-            f"no part of what {reader!r} takes for the head",
+            f"{beyond[0]!r} acts on the outputs after the last linear layer {last!r}, and is no "
+            f"part of what {reader!r} takes for the head",
             stacklevel=3,
         )
     return reached
@@ -169,14 +175,19 @@ def _reached(task: Task, layer: str) -> _Reached | None:
 
     part = functools.reduce(getattr, layer.split(".") if layer else [], module)
     part.register_forward_pre_hook(hold, with_kwargs=True)
+    named = [(name, p) for name, p in module.named_parameters() if p.is_floating_point()]
+    trained = [parameter.requires_grad for _, parameter in named]
+    for _, parameter in named:  # frozen ones may give the outputs, too
+        parameter.requires_grad_(True)
     with torch.enable_grad():
         outputs: Tensor = module(repeated_sample(task, 2))  # BatchNorm may want more than one
-    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     gradients = torch.autograd.grad(outputs.sum(), [p for _, p in named], allow_unused=True)
-    names = [
-        name for (name, _), gradient in zip(named, gradients, strict=True) if gradient is not None
-    ]
-    return _Reached(frozenset(names), tuple(inputs))
+    reached = {
+        name: (mine, parameter.dim())
+        for (name, parameter), mine, gradient in zip(named, trained, gradients, strict=True)
+        if gradient is not None
+    }
+    return _Reached(reached, tuple(inputs))
 
 
 def _detached(value: Any) -> Any:

@@ -351,7 +351,8 @@ def frame(runs: str | Path | Sequence[Run], table: str) -> pa.Table:
     Parameters
     ----------
     runs: a folder with runs in or below it, or loaded runs.
-    table: rounds, clients, evaluations, metrics, federation, claims, incidents or timings.
+    table: rounds, clients, choices, evaluations, metrics, federation, incidents, claims, privacy
+    or timings.
 
     Raises
     ------

@@ -621,7 +621,9 @@ def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: i
     except ModelError:
         raise
     except Exception as error:  # a user's forward may raise anything
-        raise ModelError(f"the {kind} cannot take {takes}: {_reason(error)}") from error
+        raise ModelError(
+            f"the {kind} cannot take {takes}: {_reason(error)}{_of_other_type(module)}"
+        ) from error
     out = results[0]
     expected = [len(batch), *want]
     if (
@@ -630,7 +632,9 @@ def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: i
         or out.shape[-1] < least
     ):
         shape = list(out.shape) if isinstance(out, Tensor) else type(out).__name__
-        if len(want) > 1:
+        if not isinstance(out, Tensor):
+            why = "; return the scores alone, one tensor, in training and in evaluation"
+        elif len(want) > 1:
             why = (
                 " (a class per position, [n, T]; labels 0 or 1 [n, C] need multilabel=True; of "
                 "one-hot labels give y.argmax(1))"
@@ -646,6 +650,23 @@ def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: i
             "numbers)"
         )
     return out.detach()
+
+
+_MENDS = {torch.float64: 'dtype = "float64"', torch.bfloat16: 'precision = "bfloat16"'}
+"""Type of weights -> the key of an experiment with which products are of that type."""
+
+
+def _of_other_type(module: nn.Module) -> str:
+    """Return that a module's weights are of another type than samples, with what to write; empty
+    where they are not."""
+    types = {p.dtype for p in module.parameters() if p.is_floating_point()} - {torch.float32}
+    if not types:
+        return ""
+    kind = min(types, key=str)
+    name = str(kind).removeprefix("torch.")
+    key = _MENDS.get(kind)
+    instead = "" if key is None else f", and write {key} in the experiment if that is meant"
+    return f"; its weights are {name}, and samples come as float32: let it be float32{instead}"
 
 
 def _reason(error: Exception) -> str:
