@@ -14,24 +14,6 @@ from motley.results.fairness import figure_of_client
 from motley.results.load import Run
 from motley.results.measures import Censored
 
-__all__ = [
-    "diverged",
-    "domain_metric",
-    "idle",
-    "loss_rise",
-    "of_client",
-    "seldom_gap",
-    "seldom_metric",
-    "seldom_share",
-    "slow_gap",
-    "slow_metric",
-    "slow_share",
-    "stale",
-    "state_mb",
-    "test_loss",
-    "tuning_s",
-]
-
 _NAN = float("nan")
 _APART = 10
 _TOO_MUCH = 1.0

@@ -20,8 +20,6 @@ from motley_papers import published_table, recipe
 from motley_papers.recipe import Cell, Recipe
 from motley_papers.reproduce import scale_named
 
-__all__ = ["side_of_row"]
-
 Experiments = Callable[[int], Experiment]
 """Seed -> experiment."""
 _LISTED = 16

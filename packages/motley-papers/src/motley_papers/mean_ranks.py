@@ -21,8 +21,6 @@ from motley.core.arrays import Floats
 from motley.results.measures import Spread, interval, spread
 from motley_papers.power import LEVEL, holm, p_value
 
-__all__ = ["Ranking", "Scores", "Standing", "rank", "ranks", "sign"]
-
 FEWEST = 3
 """Seeds from which an interval of one cell tells something."""
 

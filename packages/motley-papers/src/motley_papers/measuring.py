@@ -24,8 +24,6 @@ from motley.results.number_text import MB
 from motley.results.recorded_metrics import written_scope
 from motley_papers import client_measures, picks, quadratic_measures
 
-__all__ = ["MEASURES", "WALL_TIMES", "Measure", "measure_of", "to_a_target"]
-
 WALL_TIMES = ("choosing_ms", "wall_s")
 """Measures that depend on the machine: those of one machine are not compared with those of
 another."""

@@ -35,8 +35,6 @@ from motley_papers.recipe_page import (
 from motley_papers.reproduce import Reproduction
 from motley_papers.verdict_tables import verdict_table
 
-__all__ = ["overview", "show", "write", "write_for_print"]
-
 _WIDTH = 160
 
 

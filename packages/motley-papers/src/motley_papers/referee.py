@@ -45,8 +45,6 @@ from motley_papers.measuring import measure_of
 from motley_papers.published_table import PublishedTable
 from motley_papers.recipe import measured_in
 
-__all__ = ["Refereed", "keep", "kept", "referee", "show", "write"]
-
 Values = Mapping[tuple[str, str], Mapping[int, float]]
 """(row, column) -> seed -> measured number, in the printed unit."""
 _WIDTH = 160

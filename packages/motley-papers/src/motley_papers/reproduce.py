@@ -36,8 +36,6 @@ from motley_papers.sequential import SpendingPlan
 from motley_papers.sequential_plan import SequentialPlan, read_plan
 from motley_papers.verdicts import Judged, cells_of, comparisons, corrected, judge
 
-__all__ = ["Reproduction", "distinct", "plan", "reproduce", "scale_named", "target_of"]
-
 SPREAD = 2.5
 """How much longer, or shorter, another machine may take than the one on which a recipe's minutes
 were measured."""

@@ -41,8 +41,6 @@ from motley_privacy.privacy_plan import PrivacyPlan
 from motley_privacy.private_rounds import PrivateRounds
 from motley_privacy.sums import UPDATES_OF_A_SUM, clipped
 
-__all__ = ["Canary", "attacked_run"]
-
 
 class Canary(NamedTuple):
     """The client in which two worlds differ, in one of them.

@@ -44,8 +44,6 @@ from motley.core.untrusted import printable, shortened
 if TYPE_CHECKING:
     from motley.results.load import Run
 
-__all__ = ["app", "call", "main"]
-
 EXAMPLES = """\b
 Examples:
   motley run first.toml --set seed=1        one run: tables and a report

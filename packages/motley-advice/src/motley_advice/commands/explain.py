@@ -21,8 +21,6 @@ from motley.commands.shared_options import (
 )
 from motley.core.modules_loading import modules_loading
 
-__all__ = ["explain"]
-
 A = Annotated[
     str,
     typer.Argument(

@@ -17,8 +17,6 @@ from motley_advice.commands.table_flags import with_table_flags, written_table
 if TYPE_CHECKING:
     from motley_advice.inspection.inspected import Inspected
 
-__all__ = ["inspect", "page_name"]
-
 What = Annotated[
     list[Path],
     typer.Argument(

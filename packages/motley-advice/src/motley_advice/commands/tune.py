@@ -25,8 +25,6 @@ from motley.core.modules_loading import modules_loading
 if TYPE_CHECKING:
     from motley_advice.tuning.outcome import TuningResult
 
-__all__ = ["tune"]
-
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment.")]
 Over = Annotated[
     list[str],

@@ -19,8 +19,6 @@ from motley.commands.shared_options import (
     tell,
 )
 
-__all__ = ["twin", "what_if"]
-
 RunDir = Annotated[
     Path,
     typer.Argument(

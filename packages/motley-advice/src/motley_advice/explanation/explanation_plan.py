@@ -40,8 +40,6 @@ from motley_advice.explanation.shapley import (
     planned_combinations,
 )
 
-__all__ = ["RUNS", "ExplanationPlan", "plan_of"]
-
 RUNS = 160
 """Runs of a plan unless a budget is given: all combinations of five causes with five seeds."""
 ROUNDS = ("last", "best")

@@ -14,8 +14,6 @@ from motley.core.untrusted import printable
 if TYPE_CHECKING:
     from motley.tasks.public_data.getting import Verified
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Public data sets: list, find, download, verify.",
     no_args_is_help=True,

@@ -16,22 +16,6 @@ from motley.core.untrusted import printable
 if TYPE_CHECKING:
     from motley.experiments.sweep import Failure
 
-__all__ = [
-    "AllowImport",
-    "Data",
-    "Format",
-    "Jobs",
-    "JobsOrChosen",
-    "RayCluster",
-    "Settings",
-    "check_data",
-    "formats_of",
-    "raise_failures",
-    "say",
-    "seeds_of",
-    "tell",
-]
-
 AllowImport = Annotated[
     bool,
     typer.Option(

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from motley.results.live import RunProgress
 
-__all__ = ["follow_report", "watch"]
-
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs; it may still be empty.")
 ]

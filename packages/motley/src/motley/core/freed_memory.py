@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 
-__all__ = ["release_freed_memory"]
-
 
 def release_freed_memory() -> None:
     """Give freed memory back to the system, where the C library can (glibc): it else stays counted

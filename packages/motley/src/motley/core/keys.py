@@ -35,8 +35,6 @@ from numpy.typing import ArrayLike, NDArray
 from motley.core.errors import ConfigError, suggest
 from motley.core.side_by_side import by_rows
 
-__all__ = ["PURPOSES", "Key", "Streams", "normal_quantile"]
-
 PURPOSES = (
     "init",
     "partition",

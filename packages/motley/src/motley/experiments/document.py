@@ -22,24 +22,6 @@ from motley.core.files import no_file
 from motley.core.untrusted import MOST_DIGITS, MOST_LEVELS, check_limits, shortened
 from motley.tasks.table_files import is_table_file
 
-__all__ = [
-    "copied",
-    "lay_over",
-    "limited_copy",
-    "override",
-    "parse",
-    "parse_setting",
-    "parse_value",
-    "preset",
-    "preset_rows",
-    "presets",
-    "read",
-    "read_text",
-    "set_key",
-    "set_keys",
-    "to_toml",
-]
-
 _RIVALS = (("cohort", "participation"), ("local.epochs", "local.steps"))
 """Keys of which only one may be given: giving one over a preset, or with ``--set``, takes the other
 away."""

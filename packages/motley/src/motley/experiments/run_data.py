@@ -37,8 +37,6 @@ from motley.tasks.task import NO_CLASSES, Dataset, Federation, Task, TaskSource,
 from motley.world.interfaces import Drift, Partition, Partitioned
 from motley.world.shift.feature_shift import shifted
 
-__all__ = ["server_context_of", "task_of", "with_drift"]
-
 _MISSING = {
     "public": (
         "public",

@@ -71,17 +71,6 @@ from motley.tasks.task import Task
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Comparison",
-    "Failure",
-    "check_target",
-    "compare",
-    "expand",
-    "parse_over",
-    "run_points",
-]
-
-
 Say = Callable[[str], object]
 _NAMED = 3
 """Variants of one reason that are named."""

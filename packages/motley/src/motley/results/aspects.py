@@ -19,20 +19,6 @@ from typing_extensions import override
 from motley.results.labels import IGNORED
 from motley.results.load import Run
 
-__all__ = [
-    "ASPECTS",
-    "Aspect",
-    "ComparedMethod",
-    "Pair",
-    "algorithm_words",
-    "in_list",
-    "pairs_of",
-    "references_of",
-    "value_at",
-    "wanted_words",
-    "world_sentences",
-]
-
 Keys = Mapping[str, Any]
 
 

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from motley.core.paper import Paper
 from motley.results.load import Run, citations
 
-__all__ = ["bibliography"]
-
 PYTORCH = Paper(
     key="paszke2019pytorch",
     title="PyTorch: An Imperative Style, High-Performance Deep Learning Library",

@@ -31,8 +31,6 @@ from motley.tasks.table_options import GAPS
 from motley.tasks.table_readers import by_value, check_names, read_targets
 from motley.tasks.targets import IGNORED
 
-__all__ = ["LabelledTexts", "TokenRows", "read_labelled", "token_rows"]
-
 _BREAK = 10
 """The byte between the texts of a pair, a line break."""
 

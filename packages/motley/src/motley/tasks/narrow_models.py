@@ -29,8 +29,6 @@ from motley.core.errors import ModelError
 from motley.core.layout import Axis, Entry, Layout
 from motley.tasks.nn import Dropout
 
-__all__ = ["cuttable", "narrowed", "operations", "rough_operations"]
-
 _KEEPS_UNITS = (
     nn.ReLU,
     nn.ReLU6,

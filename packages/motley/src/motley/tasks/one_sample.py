@@ -9,8 +9,6 @@ from motley.tasks.flat import construct, is_refusal_of_one
 from motley.tasks.nn import set_stream
 from motley.tasks.task import Task, model_input
 
-__all__ = ["refuses_one_sample"]
-
 
 def refuses_one_sample(task: Task) -> bool:
     """Return whether torch refuses a batch of one sample of the task's model in training mode, as

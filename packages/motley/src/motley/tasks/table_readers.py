@@ -73,20 +73,6 @@ from motley.tasks.table_lines import file_rows, kept_rows, refuse_footer
 from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
 
-__all__ = [
-    "BUILTIN",
-    "MOST_CLASSES",
-    "are_numbers",
-    "builtin_table",
-    "make_dataset",
-    "read_columns",
-    "read_parts",
-    "read_table",
-    "read_targets",
-    "take_column",
-    "take_columns",
-]
-
 BUILTIN = ("breast_cancer", "diabetes", "iris", "wine")
 """Data sets of scikit-learn; ``diabetes`` has a number as its target."""
 

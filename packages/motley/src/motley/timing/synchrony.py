@@ -31,8 +31,6 @@ from motley.core.arrays import Bools, Floats, Ints
 from motley.core.errors import ConfigError, ContractError
 from motley.timing.timeline import Timelines
 
-__all__ = ["Dispatch", "ServerStep", "ServerView", "Synchronous", "Synchrony", "Wait", "check_idle"]
-
 
 @dataclass(frozen=True)
 class ServerView:

@@ -17,8 +17,6 @@ from motley.core.files import check_file
 from motley.tasks.formats.sample_checks import grouped
 from motley.tasks.task import Dataset
 
-__all__ = ["read_digit_five", "read_svhn"]
-
 _LARGEST = 4 * 2**30
 """Largest file that is read, by the number of values that it says it holds."""
 _SIDE = 32

@@ -21,17 +21,6 @@ from typing import Literal
 
 from motley.core.errors import ConfigError, suggest
 
-__all__ = [
-    "IMAGES",
-    "PACKS",
-    "PUBLIC",
-    "DiskLayout",
-    "RemoteFile",
-    "Variant",
-    "known_name",
-    "spelled",
-]
-
 Kind = Literal[
     "pack",
     "keras",
