@@ -340,7 +340,7 @@ class _Accompanied(Selector[Any]):
         dispatch: int = 0,
         step: int | None = None,
     ) -> Cohort:
-        cohort = super().select(draw, available_ids, m, dispatch, step)
+        cohort = super().select(draw, available_ids, m, dispatch=dispatch, step=step)
         self.drawn = bool((cohort.ids == self.canary).any())
         return Cohort(np.append(cohort.ids[cohort.ids != self.canary], self.canary))
 

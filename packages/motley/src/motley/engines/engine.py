@@ -506,7 +506,7 @@ class Setting:
         if width == 1.0:
             return 1.0
         task = self.task
-        slice_of = partial(narrowed, task.model, task.layout, width, False)
+        slice_of = partial(narrowed, task.model, task.layout, width=width, divided=False)
         sample = self.sample()
         return operations(construct(slice_of, 0), sample) / operations(
             construct(task.model, 0), sample
@@ -545,7 +545,7 @@ class Setting:
         targets = targets.to(self.dtype) if targets.is_floating_point() else targets
         slicing = self.algorithm.local.slicing
         divided = slicing is not None and slicing.divides
-        cut = partial(narrowed, task.model, task.layout, width, divided)
+        cut = partial(narrowed, task.model, task.layout, width=width, divided=divided)
         factory = task.model if width == 1.0 else cut
         module = placed(construct(factory, 0), self.dtype, "cpu").train()
         set_stream(module, Key(0))

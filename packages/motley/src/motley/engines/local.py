@@ -258,7 +258,13 @@ class LocalEngine(Engine):
             return JobInputs(inputs.download, states, {}), {}
         slices = Slices(np.array([job.width for job in jobs]), jobs[0].offset)
         measured = self._measured(
-            clients, inputs.download, states, probed, _NO_KEY, data_view=view, slices=slices
+            clients,
+            inputs.download,
+            states,
+            want=probed,
+            key=_NO_KEY,
+            data_view=view,
+            slices=slices,
         )
         signals = {}
         if self._needed:

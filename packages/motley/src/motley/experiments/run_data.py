@@ -164,7 +164,7 @@ def _federation(
         key = shift.fold("feature")
         black, white = dataset.black_white
         return shifted(
-            features, key, x, owner, len(clients), black=black, white=white, rows=numbers
+            features, key, x, owner, population=len(clients), black=black, white=white, rows=numbers
         ), features.group(key, clients, len(clients))
 
     def if_asked(key: str, function: Any) -> Any:

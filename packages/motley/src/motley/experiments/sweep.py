@@ -870,7 +870,9 @@ def _spread(
         [call[name] for call in calls] for name in ("experiment", "folder", "data")
     )
     spread = required_extension("runner", "ray", "on_ray").spread
-    with closing(spread(address, work, experiments, folders, next(iter(data), None))) as outcomes:
+    with closing(
+        spread(address, work, experiments, folders, data=next(iter(data), None))
+    ) as outcomes:
         for number, error in outcomes:
             if shown is not None:
                 shown.start(number)

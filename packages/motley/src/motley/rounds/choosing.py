@@ -115,7 +115,7 @@ class Choosing:
             step, available = self._probed(state, step, available, count)
         with self.watch("select"):
             cohort = cohort or state.selector.select(
-                state.draw_index, available, count, state.dispatch, step.number
+                state.draw_index, available, count, dispatch=state.dispatch, step=step.number
             )
         row = {"probed": 0, **step.row, "available": len(available)}
         choices = step.choices
@@ -141,7 +141,7 @@ class Choosing:
         but those that did not answer."""
         with self.watch("select"):
             candidates = state.selector.probe(
-                state.draw_index, available, count, state.dispatch, step.number
+                state.draw_index, available, count, dispatch=state.dispatch, step=step.number
             )
         state.under_way.candidates = candidates
         if not len(candidates):

@@ -199,7 +199,7 @@ class _Examination:
             )
             for name in ("loss", "hit")
         )
-        self.rows.add(scope, _ALL, size, loss, hit)
+        self.rows.add(scope, _ALL, size, loss=loss, accuracy=hit)
         for metric in self.rows.metrics:
             targets = [labelings.targets(common, table) for table in labelings.tables]
             values = [
@@ -379,7 +379,9 @@ class _Rows:
             mean = [np.array([value.mean()]) for value in (loss, hit)]
             self.add(_scope(whose, "mean"), _ALL, np.array([sizes.sum()]), *mean)
         if per_client:
-            self.add(_scope(whose, "client"), np.arange(clients)[tested], sizes, loss, hit)
+            self.add(
+                _scope(whose, "client"), np.arange(clients)[tested], sizes, loss=loss, accuracy=hit
+            )
 
     def add_metric(
         self,

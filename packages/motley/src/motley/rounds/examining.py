@@ -272,7 +272,7 @@ class Examining:
             from motley.rounds.holdings.slices import SliceModels
 
             kind = SliceModels
-        return kind(setting, server, state.version, self.first, collect_statistics)
+        return kind(setting, server, state.version, memory=self.first, collected=collect_statistics)
 
     def personal_models(self, state: RunState[Any], server: ServerState) -> Personal | None:
         """Return the models that clients would use now; None where all use the server's, or where

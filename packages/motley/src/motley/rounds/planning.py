@@ -62,7 +62,7 @@ def with_batch_sizes(setting: Setting, world: World) -> Setting:
 
 
 def _whole_step_s(
-    setting: Setting, world: World, examples: Ids, steps: Ids, ids: Ids, round: int
+    setting: Setting, world: World, ids: Ids, round: int, *, examples: Ids, steps: Ids
 ) -> Floats:
     """Return the seconds of a step on the whole model, of clients in a round, ``[n]``; ``examples``
     and ``steps``: of all clients, ``[K]``."""
@@ -98,7 +98,7 @@ class WorkPlanner:
         self.full_steps = work.total(self.examples)
         # a function of its own, so that what clients hold does not refer back to the planner
         self._whole_step_s = partial(
-            _whole_step_s, self.setting, self.world, self.examples, self.full_steps
+            _whole_step_s, self.setting, self.world, examples=self.examples, steps=self.full_steps
         )
         if work.client_batch_sizes is not None:
             self.full_steps = work.total(self.examples, np.arange(len(self.examples)))

@@ -320,7 +320,7 @@ def token_rows(
     cut = int((lengths > window).sum())
     flat = np.array(places, np.int64) if words else None
     of_pairs = types if texts and isinstance(texts[0], tuple) else None
-    return TokenRows(rows, of_pairs, flat, cut, int(lengths.max(initial=0)))
+    return TokenRows(rows, of_pairs, flat, cut=cut, longest=int(lengths.max(initial=0)))
 
 
 def _pair(tokenizer: Any, texts: tuple[str, str], window: int) -> tuple[list[int], list[int], int]:

@@ -205,7 +205,7 @@ def _usps(folder: Path) -> list[_Half]:
             f"{path} holds {cells.dtype} of shape {list(cells.shape)} as dataset; expected cells "
             "of images and labels, 2 x 2"
         )
-    return [_half(images, labels, path, "nchw", 1.0) for images, labels in cells]
+    return [_half(images, labels, path, order="nchw", top=1.0) for images, labels in cells]
 
 
 _DOMAINS: Mapping[str, Callable[[Path], list[_Half]]] = {
