@@ -98,6 +98,7 @@ class ThreadGradients(GradientPass):
             client.model.load(state)
             use(samples.number, client.mean_gradient(samples.rows, samples.targets))
 
+        # a long pass begun last would leave the other threads idle
         for _ in self.pool.map(work, sorted(clients, key=lambda samples: -len(samples.rows))):
             pass
 

@@ -480,6 +480,7 @@ class Threads(LocalEngine):
         def work(client: Client, job: Job) -> TrainResult:
             return client.train(job, inputs, want)
 
+        # a long job begun last would leave the other threads idle; each has bits of its own anyway
         order = sorted(range(len(jobs)), key=lambda i: -jobs[i].steps)
         done = dict(zip(order, self._pool.map(work, [jobs[i] for i in order]), strict=True))
         yield from (done[i] for i in range(len(jobs)))

@@ -149,6 +149,8 @@ class OpenBlasProducts(MatrixProducts):
     @override
     @contextmanager
     def alone(self) -> Iterator[None]:
+        # each of the pool's threads is a core already; and with one thread a product has one order
+        # of sums
         with self._threads.limit(limits=1):
             yield
 

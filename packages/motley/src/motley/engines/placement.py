@@ -69,6 +69,7 @@ def aligned_runs(first: int, last: int) -> list[BlockRun]:
     runs = []
     while first < last:
         level = 0
+        # a run of 2^n blocks begins at a multiple of 2^n: only such sums are nodes of the tree
         while not first & (1 << level) and first + (2 << level) <= last:
             level += 1
         runs.append(BlockRun(level, first >> level))

@@ -228,7 +228,9 @@ class Prober:
             return positions, owner
         numbers = positions
         if self.setting.task.federation.own_rows:
+            # above 32 bits the client, below its sample: the same in whichever federation it came
             numbers = positions - part.offsets[clients][owner] + (clients[owner] << 32)
+        # the last key counts first: the samples of each client, by their numbers
         ranked = np.lexsort((key.uniform(numbers)[:, 0], owner))
         rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         chosen = np.sort(ranked[rank < batches * self.setting.work.batch_size])

@@ -388,6 +388,7 @@ class WorkerPool(Generic[Shared]):
             if not task.repeated and not task.future.done():
                 task.repeated = True
                 task.held += 1
+                # first: answers are yielded in order, so all later ones wait for this one
                 self._queue.appendleft(task)
                 self._changed.notify()
 
@@ -444,6 +445,7 @@ class WorkerPool(Generic[Shared]):
         for worker in self._workers:
             worker.close()
         for thread in self._threads:
+            # a thread that closes the pool cannot wait for itself
             if thread is not threading.current_thread():
                 thread.join()
         self._on_close()

@@ -64,6 +64,7 @@ class Choosing:
             columns["last_layer"] = probing.last_layer(
                 self.newcomer(state), setting.task.layout, len(ids)
             )
+        # a set of names has another order in every process, and reports are saved
         signals = {name: columns[name] for name in sorted(wanted)}
         del columns
         examples = self.backend.sizes(state.moment).examples[ids]

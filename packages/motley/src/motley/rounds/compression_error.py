@@ -75,6 +75,7 @@ class CompressionError:
         if self._mean_share is None:
             return
         weight = self._weights[client]
+        # errors are small beside updates: their sums would drown in the rounding of 32 bits
         exact = v.detach().cpu().double()
         errors = [
             exact - arrived.cpu().double()

@@ -492,6 +492,7 @@ def _means(value: Floats, owner: Ids, sizes: Ids, weight: Ints | None) -> Floats
     if weight is not None:
         value = value * weight
         sizes = np.bincount(owner, weights=weight, minlength=len(sizes))
+    # bincount adds in order: a mean has the same bits whoever is examined beside the client
     means = np.asarray(np.bincount(owner, weights=value, minlength=len(sizes)), np.float64)
     with np.errstate(invalid="ignore"):
         means /= sizes  # 0 / 0 is NaN
@@ -504,6 +505,7 @@ def _by_class(value: Floats, labels: Ids, federation: Federation) -> Floats:
     counts = np.bincount(labels, minlength=classes)
     sums = np.bincount(labels, weights=value, minlength=classes)
     of_class = np.divide(sums, counts, out=np.zeros(classes), where=counts > 0)
+    # of a class without test samples nothing was measured: the other classes stand for it
     share: Floats = federation.histogram(clean=True) * (counts > 0)
     total = share.sum(1)
     out: Floats = np.divide(

@@ -143,6 +143,7 @@ def told(
         MEASURED_BY_SERVER if measured else frozenset()
     )
     claims: dict[str, Floats] = {}
+    # a set of names has another order in every process, and rows follow this one
     for name in sorted(names & values.keys()):
         if name == "num_examples":
             claims[name] = np.where(liar, examples[reports.ids], values[name])

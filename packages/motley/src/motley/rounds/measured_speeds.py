@@ -49,6 +49,7 @@ class MeasuredSpeeds:
             * np.maximum(whole_bits / np.maximum(up_bits, 1), 1.0),
         )
         seen = np.stack(durations_s, axis=1)
+        # a late client has no arrival yet, and one that broke off did not do all its steps
         good: Bools = np.isfinite(seen).all(axis=1) & ~lines.dropped
         self.seconds[lines.client[good]] = seen[good]
         return good

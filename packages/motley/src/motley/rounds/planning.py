@@ -184,6 +184,7 @@ class WorkPlanner:
             steps = np.minimum(steps, self._straggler_steps(config.stragglers, ids, round))
             step_s = step_s * planned / np.maximum(steps, 1)  # slow, not idle
             if config.stragglers.partial == "drop":
+                # fmin: NaN is a client that would not have dropped out
                 drop_at = np.where(steps < planned, np.fmin(drop_at, 1.0), drop_at)
         extra = self._extra_steps(ids, extra_steps)
         spare_s = -loads.transfers_s() - extra * step_s
@@ -198,6 +199,7 @@ class WorkPlanner:
             version=version,
             steps=steps,
             start_s=now_s,
+            # a timeline knows steps alone: other work is spread over them
             step_s=step_s * (factor + extra / np.maximum(steps, 1)),
             bits_down=loads.bits_down,
             down_mbps=loads.down_mbps,

@@ -95,6 +95,7 @@ def pre_training_signals(
     """Return the signals measured on the received model, on all samples (None), for these reported
     signals and for the correction."""
     return dict.fromkeys(
+        # a set of names has another order in every process
         sorted({PRE_TRAINING[name] for name in reported if name in PRE_TRAINING} | set(correction))
     )
 

@@ -160,5 +160,6 @@ class LandedReports(Reports):
         last = np.append(self.ids[1:] != self.ids[:-1], True)[: len(self)]
         if last.all():
             return reports
+        # the last key counts first: by client, then those accepted behind the others, then by row
         order = np.lexsort((np.arange(len(self)), self.outcome == Outcome.ACCEPTED, self.ids))
         return reports[order[last]]

@@ -128,7 +128,9 @@ class ClusteredSampling(SelectionRule[ClientTable]):
             vectors, present = known_vectors(state, "vector", context.available)
             at, amounts, groups = by_similarity(p, m, angles(vectors, present))
         edges = np.cumsum(amounts)
+        # an urn is an m-th of the line, so a draw from each needs no urns
         drawn = np.searchsorted(edges, (np.arange(m) + context.rng.random(m)) * edges[-1] / m)
+        # rounding may put a draw behind the last edge
         chosen, counts = np.unique(at[np.minimum(drawn, len(at) - 1)], return_counts=True)
         alone = np.floor(m * p + ROUNDING).sum() / m
         notes = {**probability_notes(p), "groups": float(groups), "urns_alone": float(alone)}

@@ -193,6 +193,7 @@ class Defence:
         even = float(memory.get("asked", memory.ids).sum()) / max(len(memory), len(available))
         free = counts < 1.0 + self.cap * even
         if free.sum() < m:
+            # too few below the cap: those asked least, equal ones by id
             free[np.lexsort((available, counts))[:m]] = True
         return available if free.all() else available[free]
 

@@ -145,6 +145,7 @@ class DELTA(SelectionRule[ClientTable]):
             return self._released(state, context, u)
         at = successive_draws(u, context.m, context.rng)
         chance = inclusion_probabilities(u, context.m)
+        # with too few positive weights the rest of the cohort is drawn uniformly
         fill = context.m - np.count_nonzero(u)
         left_out = u == 0
         if fill > 0:

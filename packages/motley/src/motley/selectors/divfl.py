@@ -143,6 +143,7 @@ class DivFL(SelectionRule[ClientTable]):
         vectors, present = known_vectors(state, "vector", everybody)
         n = len(context.available)
         rank = context.rng.permutation(n) if self.ties == "random" else np.arange(n)
+        # 1e-9: a product that is whole but for its last bit
         sample = max(context.m, int(SAMPLE * n + 1e-9)) if self.greedy == "stochastic" else None
         covering = cover(
             distances(vectors, np.searchsorted(everybody, context.available)),

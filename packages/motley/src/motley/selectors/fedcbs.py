@@ -132,6 +132,7 @@ class FedCBS(SelectionRule[ClientTable]):
             spread = (pooled @ pooled + 2.0 * (counts @ pooled) + square) / (
                 pooled_size + size
             ) ** 2 - 1.0 / counts.shape[1]
+            # the power of a small spread would be infinite in late picks; its logarithm is not
             logs = -self.beta * (j + 1) * np.log(np.maximum(spread, self.floor))
             if not j:
                 with np.errstate(divide="ignore"):  # no bonus is no addition

@@ -409,5 +409,6 @@ def discounted_mean(changes: Floats, weights: Floats) -> Floats:
     return np.asarray(
         np.where(present, changes, 0.0)
         @ weights
+        # who has no known change gets 0 / tiny = 0; 0 / 0 is NaN
         / np.maximum(present @ weights, np.finfo(np.float64).tiny)
     )

@@ -353,6 +353,7 @@ def direction_of(state: HeteroSelectState, form: str, available: Ids) -> Floats:
     length = np.linalg.norm(state.mean)
     seen = state.uploads.ids
     if length > 0 and len(seen):
+        # beyond the last id searchsorted points behind the end; the next line compares
         at = np.minimum(np.searchsorted(available, seen), len(available) - 1)
         present = available[at] == seen
         out[at[present]] = cosine_distance(

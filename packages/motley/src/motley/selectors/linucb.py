@@ -137,6 +137,7 @@ def _learn_own(clients: ClientTable, pairs: TrainingPairs) -> ClientTable:
     n, d = pairs.x.shape
     if not n:
         return clients
+    # V is symmetric: half of it is kept for each client
     row, column = np.tril_indices(d)
     v = pairs.x[:, row] * pairs.x[:, column]
     b = pairs.rewards[:, None] * pairs.x

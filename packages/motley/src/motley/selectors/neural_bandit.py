@@ -273,6 +273,7 @@ def add_moments(moments: Floats, values: Floats) -> Floats:
     total = number + here
     gap = np.where(here > 0, new_mean - mean, 0.0)
     shift = gap * here / np.maximum(total, 1)
+    # by deviations, as Chan et al. join two samples: sums of squares would cancel
     squares = squares + new_squares + shift * gap * number
     return np.stack([total, mean + shift, squares])
 

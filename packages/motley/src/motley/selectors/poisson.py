@@ -83,5 +83,6 @@ class Poisson(SelectionRule[ClientTable]):
     def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
         ids = context.available[context.rng.random(len(context.available)) < self.rate]
         if len(ids) > context.m:
+            # in order of ids, as a cohort by coins is
             ids = ids[np.sort(context.rng.choice(len(ids), context.m, replace=False))]
         return Cohort(ids)

@@ -135,6 +135,7 @@ class PyramidFL(Oort):
         """Return ``dr_k``, ``[m]``."""
         gain = clients.get("gain", ids)
         gain = rounded(np.where(np.isnan(gain), sizes(clients, ids), gain))
+        # left: equal gains have one rank, whatever their ids
         rank = np.searchsorted(np.sort(-gain), -gain, side="left")
         return np.asarray(
             self.drop_low + rank * (self.drop_high - self.drop_low) / max(len(ids), 1)

@@ -261,6 +261,7 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
             c=c,
             members=np.searchsorted(compared, members),
             starts=starts,
+            # one more cohort moves few means, so the last ones are nearly the solution
             guess=before,
         )
         return replace(
@@ -271,6 +272,7 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
         """Return the state with the rewards ``[r]`` of one round in belief and means."""
         seen = state.seen + len(y)
         mean = state.mean + (y - state.mean).sum() / seen
+        # as Welford: no difference of two large sums, which would be rounding
         squares = state.squares + float(((y - state.mean) * (y - mean)).sum())
         state = replace(state, seen=seen, mean=float(mean), squares=squares)
         mu = self.emissions(state, ids)

@@ -266,6 +266,7 @@ class TiFL(SelectionRule[TiFLState]):
         if not len(finite):
             return state
         cuts = np.maximum(
+            # 1e-9: a quotient that is whole but for its last bit
             np.ceil(len(finite) * np.arange(1, self.tiers) / self.tiers - 1e-9).astype(np.int64)
             - 1,
             0,

@@ -165,6 +165,7 @@ def embedding(
             w *= scale[:, None] * scale
         first = max(len(w) - count, 0)
         values, vectors = linalg.eigh(w, subset_by_index=[first, len(w) - 1])
+        # the others have eigenvalues of rounding alone, so any basis of them would do
         return unit_rows(vectors[:, values > 2.0**-DIGITS * values[-1]])
     if kernel == "cosine":
         return unit_rows(_leading(x, np.eye(x.shape[1]), count))

@@ -66,6 +66,7 @@ def draw(lower: Floats, b: Floats, g: float, z: Floats) -> Floats:
 def widths(lower: Floats, x: Floats) -> Floats:
     """Return ``sqrt(x^T V^-1 x)``, ``[n]``."""
     whitened = solve_triangular(lower, x.T, lower=True)
+    # a sum of squares is never negative; with an inverse of V rounding may make it so
     return np.asarray(np.sqrt(np.einsum("in,in->n", whitened, whitened)))
 
 
