@@ -26,14 +26,18 @@ from motley.commands.shared_options import (
     Data,
     Format,
     JobsOrChosen,
+    OtherNumerics,
+    Out,
     RayCluster,
     Settings,
     check_data,
     formats_of,
+    import_from_here,
     raise_failures,
     say,
     seeds_of,
     tell,
+    wide_console,
 )
 from motley.core.errors import ConfigError, StoreError, UserError
 from motley.core.extensions import COMES_WITH, extension, extensions, required_extension
@@ -78,7 +82,6 @@ _UsageError: type[Exception] = next(
 
 _LONGEST = 1000
 """Characters of an error message; the middle of a longer one is left out."""
-_WIDTH = 160
 """Columns of the summary where no terminal says how wide it is."""
 
 
@@ -125,10 +128,6 @@ def _add_commands(app: typer.Typer) -> None:
 
 
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment.")]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given."),
-]
 Page = Annotated[
     Path | None,
     typer.Option(
@@ -168,13 +167,6 @@ PlainIntervals = Annotated[
         "--plain-intervals",
         help="Intervals of differences as if each comparison were the only one; else they hold "
         "together.",
-    ),
-]
-OtherNumerics = Annotated[
-    bool,
-    typer.Option(
-        "--allow-other-numerics",
-        help="Resume under another torch build, thread count, engine or device.",
     ),
 ]
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")]
@@ -340,7 +332,7 @@ def run(
         overrides=set or [],
         progress=True,
         allow_other_numerics=allow_other_numerics,
-        allow_import=_import_from_here(allow_import),
+        allow_import=import_from_here(allow_import),
     )
     started = done.meta.get("task", {}).get("notes", {}).get("initial weights")
     if started:
@@ -400,7 +392,7 @@ def compare(
             target=target,
             data=data,
             overrides=set or [],
-            allow_import=_import_from_here(allow_import),
+            allow_import=import_from_here(allow_import),
         )
     values = dict(parse_over(text) for text in over or [])
     comparison = compare_experiments(
@@ -413,7 +405,7 @@ def compare(
         progress=True,
         on_ray=on_ray,
         jobs=jobs,
-        allow_import=_import_from_here(allow_import),
+        allow_import=import_from_here(allow_import),
         grids=grid,
         allow_other_numerics=allow_other_numerics,
         against=against,
@@ -435,13 +427,6 @@ def compare(
     raise_failures(comparison.failures, len(comparison.runs))
 
 
-def _import_from_here(allowed: bool) -> bool:
-    """Return whether imports are allowed; modules of the working directory are then found, too."""
-    if allowed and "" not in sys.path:
-        sys.path.append("")
-    return allowed
-
-
 def _show(
     runs: Sequence[Run],
     directory: Path,
@@ -451,8 +436,6 @@ def _show(
     plain_intervals: bool = False,
 ) -> None:
     """Print the summary and the path of the report."""
-    from rich.console import Console
-
     from motley.results.gains import missing_local
     from motley.results.labels import group_runs, label_runs
     from motley.results.measures import costs
@@ -461,9 +444,7 @@ def _show(
     from motley.results.privacy_section import claims
     from motley.results.terminal import terminal_tables
 
-    console = Console()
-    if not console.is_terminal:
-        console.width = _WIDTH
+    console = wide_console()
     for table in terminal_tables([*runs, *controls], target, plain_intervals):
         console.print(table)
     for block in claims(group_runs(runs)):

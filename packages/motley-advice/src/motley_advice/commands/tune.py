@@ -3,7 +3,6 @@ with seeds that were not seen."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,12 +12,16 @@ from motley.commands.shared_options import (
     AllowImport,
     Data,
     Jobs,
+    OtherNumerics,
+    Out,
     RayCluster,
     Settings,
     check_data,
+    import_from_here,
     say,
     seeds_of,
     tell,
+    wide_console,
 )
 from motley.core.modules_loading import modules_loading
 
@@ -75,18 +78,6 @@ HoursFirst = Annotated[
     typer.Option("--hours-first", metavar="H", help="The same in hours of virtual time."),
 ]
 Factor = Annotated[int, typer.Option("--factor", metavar="F", help="One trial in so many goes on.")]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given."),
-]
-OtherNumerics = Annotated[
-    bool,
-    typer.Option(
-        "--allow-other-numerics",
-        help="Go on under another torch build, thread count, engine or device.",
-    ),
-]
-_WIDTH = 160
 
 
 def tune(
@@ -115,8 +106,7 @@ def tune(
         from motley_advice.tuning.study import tune as tune_experiment
 
     check_data(data)
-    if allow_import and "" not in sys.path:
-        sys.path.append("")  # modules of the working directory are found, too
+    import_from_here(allow_import)
     result = tune_experiment(
         file,
         parse_spaces(over),
@@ -146,7 +136,6 @@ def _names(texts: list[str] | None) -> list[str]:
 
 def _show(result: TuningResult) -> None:
     """Print the table, and where the files are."""
-    from rich.console import Console
     from rich.table import Table
 
     from motley_advice.tuning.results import results_table, worries
@@ -155,9 +144,7 @@ def _show(result: TuningResult) -> None:
     shown = Table(*table.heads)
     for row in table.rows:
         shown.add_row(row.label, *(cell.text for cell in row.cells))
-    console = Console()
-    if not console.is_terminal:
-        console.width = _WIDTH
+    console = wide_console()
     console.print(shown)
     for line in (table.note, *worries(result)):
         tell(line)
