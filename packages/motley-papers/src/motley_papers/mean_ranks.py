@@ -69,11 +69,6 @@ class Ranking:
     differences: Mapping[tuple[str, str], Spread]
 
     @property
-    def leader(self) -> str | None:
-        """The entrant with the best mean rank; None where there are no ranks."""
-        return self.standings[0].entrant if self.standings else None
-
-    @property
     def judged(self) -> bool:
         """Whether any cell has seeds enough for an interval."""
         return any(difference.n >= FEWEST for difference in self.differences.values())

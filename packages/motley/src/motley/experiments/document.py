@@ -369,13 +369,6 @@ def set_keys(document: Mapping[str, Any], *changes: Mapping[str, Any]) -> dict[s
     return out
 
 
-def set_key(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Return the document with one key set. Another ``name`` drops the options of the component
-    that was there before (the engine's ``device`` and ``threads`` are not options of a component,
-    and stay)."""
-    return set_keys(document, {path: value})
-
-
 def _set(out: dict[str, Any], path: str, value: Any) -> None:
     *parents, last = path.split(".")
     if len(parents) > MOST_LEVELS:
