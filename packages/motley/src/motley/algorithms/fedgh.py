@@ -68,8 +68,6 @@ from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
-__all__ = ["FeatureExchange", "FedGH"]
-
 
 def _head(layout: Layout) -> tuple[int, int]:
     """Return the outputs and inputs of the last linear layer."""

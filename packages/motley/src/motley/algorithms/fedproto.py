@@ -74,8 +74,6 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState, Targets
 
-__all__ = ["FedProto", "PrototypeLoss", "PrototypeMean", "class_features"]
-
 
 @dataclass(frozen=True)
 class PrototypeLoss(FeatureLoss):

@@ -17,8 +17,6 @@ from torch import Tensor
 
 from motley.tasks.task import ModelState
 
-__all__ = ["RECEIVED", "GradientAt", "GradientCorrection", "JointLoss", "Phase", "Tuning"]
-
 RECEIVED = ""
 """The name of the received model among those that phases move."""
 

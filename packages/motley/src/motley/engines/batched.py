@@ -38,8 +38,6 @@ from motley.engines.vmapped import Vmapped, refuses_vmap
 from motley.tasks.flat import construct
 from motley.tasks.task import ModelState
 
-__all__ = ["Batched", "Vmap"]
-
 _Result = TypeVar("_Result")
 
 CHUNK_WEIGHTS = 400_000

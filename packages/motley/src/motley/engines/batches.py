@@ -20,8 +20,6 @@ from motley.core.arrays import Ints
 from motley.core.keys import Key
 from motley.core.work import LocalWork
 
-__all__ = ["BatchPlan", "BatchSchedule"]
-
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:

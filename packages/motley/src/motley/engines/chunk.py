@@ -23,8 +23,6 @@ from motley.engines.samples import Samples
 from motley.tasks.pixels import ImageTransform
 from motley.tasks.transfer import to_device
 
-__all__ = ["BatchStep", "Chunk", "Executor", "LossSums", "PhaseJob"]
-
 _PENDING = 262_144
 """Outputs kept before their losses are computed."""
 

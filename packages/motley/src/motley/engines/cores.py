@@ -16,8 +16,6 @@ import torch
 from motley.core.usable_cores import at_once, share
 from motley.tasks.precision import precise
 
-__all__ = ["ThreadPool", "share_cores", "torch_threads"]
-
 State = TypeVar("State")
 Task = TypeVar("Task")
 Result = TypeVar("Result")

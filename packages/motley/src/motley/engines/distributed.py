@@ -48,8 +48,6 @@ from motley.engines.stored_images import with_stored_images
 from motley.engines.workers import RemoteWorker, Shared, WorkerCall, WorkerPool, worker_engine
 from motley.tasks.task import ModelState, model_input
 
-__all__ = ["Distributed"]
-
 SPREAD_FROM = 20_000_000
 """Weights times samples of a worker's part from which measuring in workers is faster than sending
 the model there: milliseconds."""

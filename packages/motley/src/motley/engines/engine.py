@@ -51,29 +51,6 @@ from motley.tasks.nn import set_stream
 from motley.tasks.precision import Precision, products, widened
 from motley.tasks.task import ModelState, Task, model_input
 
-__all__ = [
-    "ENGINE_OPTIONS",
-    "MEASURED",
-    "PRE_TRAINING",
-    "REPORTED",
-    "WORKER_OPTIONS",
-    "AdaptInputs",
-    "DataView",
-    "DataViews",
-    "Engine",
-    "EngineEvent",
-    "Evaluator",
-    "Job",
-    "JobInputs",
-    "Purpose",
-    "Reduction",
-    "RunSum",
-    "Setting",
-    "Slices",
-    "TrainResult",
-    "client_losses",
-]
-
 MEASURED: Mapping[
     str, tuple[Literal["training", "validation", "test"], Literal["forward", "gradient"]]
 ] = MappingProxyType(

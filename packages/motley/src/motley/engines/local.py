@@ -45,16 +45,6 @@ from motley.engines.stages import refuses_phases
 from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
-__all__ = [
-    "Debug",
-    "LocalEngine",
-    "Sequential",
-    "Threads",
-    "on_one_thread",
-    "refuses_method",
-    "window_of",
-]
-
 _NO_KEY = Key(0)  # all samples are measured: nothing is drawn
 
 SMALL = 100_000

@@ -24,8 +24,6 @@ from typing_extensions import override
 
 from motley.engines.processor import arithmetic
 
-__all__ = ["Library", "MatrixProducts", "OpenBlasProducts", "TorchProducts", "faster_library"]
-
 Library = Literal["torch", "openblas"]
 """A library that multiplies matrices."""
 

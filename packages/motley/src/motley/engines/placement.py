@@ -15,8 +15,6 @@ from typing import NamedTuple
 from motley.algorithms.parts import BLOCK, BlockRun
 from motley.engines.engine import Job
 
-__all__ = ["ClientSeconds", "aligned_runs", "makespan", "parts_of", "uneven"]
-
 UNEVEN = 1.25
 """Sums travel where the busiest worker has at most so many times its share of the work."""
 EVEN = 1.1

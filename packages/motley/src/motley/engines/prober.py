@@ -35,8 +35,6 @@ from motley.engines.scores import measured
 from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
-__all__ = ["Prober"]
-
 
 class Prober:
     """Measures clients and evaluates models with the module of one :class:`Client`.

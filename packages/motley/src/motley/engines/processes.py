@@ -29,8 +29,6 @@ from motley.engines.engine import Setting
 from motley.engines.serialization import from_memory, to_memory, unwrap
 from motley.engines.workers import RemoteWorker, Worker, WorkerCall, WorkerDied
 
-__all__ = ["Processes", "end_with_parent", "worker_environment", "workers_kept"]
-
 PATIENCE_S = 60.0
 """Seconds after which a worker that uses no processor time during a call (it was stopped, or waits
 for ever) is given up."""

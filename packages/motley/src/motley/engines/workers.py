@@ -23,17 +23,6 @@ from motley.engines import ENGINES, resolve_auto
 from motley.engines.engine import Engine, Job, Reduction, RunSum, Setting, TrainResult
 from motley.engines.serialization import Block, unwrap
 
-__all__ = [
-    "MAX_DEATHS",
-    "Failed",
-    "RemoteWorker",
-    "Worker",
-    "WorkerCall",
-    "WorkerDied",
-    "WorkerPool",
-    "worker_engine",
-]
-
 Packed = TypeVar("Packed")
 Shared = TypeVar("Shared")
 

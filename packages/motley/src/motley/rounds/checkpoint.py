@@ -21,8 +21,6 @@ from motley.core.errors import CodecError, StoreError
 from motley.core.files import replacing, sync_folder
 from motley.results.marks import Mark, disagreement, pack_marks, unpack_marks
 
-__all__ = ["KEPT", "Checkpoints"]
-
 KEPT = 2
 """Checkpoints that are kept, the newest among them."""
 SCHEMA = 5

@@ -28,8 +28,6 @@ from motley.rounds.upload_pipeline import UploadPipeline
 from motley.rounds.upload_signals import UploadSignals
 from motley.tasks.task import ModelState
 
-__all__ = ["Choosing", "next_draws"]
-
 
 @dataclass(frozen=True)
 class Choosing:

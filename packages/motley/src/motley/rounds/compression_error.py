@@ -12,8 +12,6 @@ from torch import Tensor
 from motley.core.arrays import Floats, Ids
 from motley.transport.packet import Packet
 
-__all__ = ["CompressionError"]
-
 KINDS = ("as_allocated", "uniform")
 
 

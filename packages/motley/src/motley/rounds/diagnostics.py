@@ -80,8 +80,6 @@ from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import UploadPipeline
 
-__all__ = ["Diagnostics", "Distances", "distances"]
-
 HELD = 8_000_000
 """Numbers of gradients that are held at a time: 64 MB."""
 BATCHES = 8

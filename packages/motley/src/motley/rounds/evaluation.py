@@ -46,8 +46,6 @@ from motley.engines.engine import Evaluator
 from motley.tasks.metrics import COLUMNS, Metric
 from motley.tasks.task import Federation, ModelState
 
-__all__ = ["Evaluation", "Personal", "evaluate"]
-
 Personal = Callable[[Sequence[int]], Iterator[ModelState]]
 """Client ids -> the models that these clients use, one after the other."""
 Measured = Mapping[str, NDArray[Any]]

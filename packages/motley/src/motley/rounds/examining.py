@@ -64,8 +64,6 @@ from motley.tasks.task import Federation, ModelState, of_architecture
 from motley.transport.ledger import VALUE_BITS
 from motley.transport.upload_config import split_state
 
-__all__ = ["NEW", "Examining", "PreparedOnce", "validate", "validation_view"]
-
 NEW: Final = "new_"
 """How the scopes of new clients begin."""
 

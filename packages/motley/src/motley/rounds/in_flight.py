@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from motley.core.arrays import Bools, Floats, Ints
 from motley.timing.timeline import Timelines
 
-__all__ = ["DISPATCH_COLUMNS", "InFlight", "Landed"]
-
 DISPATCH_COLUMNS: Mapping[str, type] = {
     "draw_index": np.int64,  # of the state when the client was sent out
     "model_updates": np.int64,  # model updates that had been made then

@@ -19,8 +19,6 @@ from motley.rounds.stage import ChosenCohort, Stage
 from motley.rounds.state import RunState
 from motley.world.interfaces import Dishonest
 
-__all__ = ["Heard", "Lies", "claimed_examples", "told"]
-
 Heard = Mapping[str, float]
 """Occasion and name of a signal -> the goal of the liars when honest clients last said something
 about it."""

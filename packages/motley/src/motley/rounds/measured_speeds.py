@@ -10,8 +10,6 @@ from motley.core.arrays import Bools, Floats, Ids
 from motley.timing.synchrony import Synchrony
 from motley.timing.timeline import Timelines
 
-__all__ = ["GUESS_S", "MeasuredSpeeds", "steps_in_time"]
-
 GUESS_S = 1.0
 """Of a step and of a transfer while nobody has delivered, for rules that order clients once, before
 round 1: whoever takes fewer steps counts as the faster one."""

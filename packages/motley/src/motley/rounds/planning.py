@@ -27,8 +27,6 @@ from motley.timing.stragglers import Stragglers
 from motley.timing.timeline import Timelines, plan, transfer_s
 from motley.world.interfaces import World
 
-__all__ = ["LinkLoads", "WorkPlanner", "with_batch_sizes"]
-
 
 class LinkLoads(NamedTuple):
     """Messages and links of a cohort, ``[m]`` each: bits, and megabits a second."""

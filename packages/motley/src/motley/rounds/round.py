@@ -24,8 +24,6 @@ from motley.core.records import Cohort, Outcome, Reports
 from motley.engines.engine import TrainResult
 from motley.rounds.in_flight import InFlight, Landed
 
-__all__ = ["LandedReports", "ReceivedUpload", "Round"]
-
 _NOBODY = Landed(InFlight.empty(), np.zeros(0, np.int8), np.zeros(0, np.bool_))
 
 

@@ -93,8 +93,6 @@ from motley.selectors.common.client_signals import (
 from motley.selectors.common.sampling import probability_notes, with_replacement
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["AdaSample", "bound_constant", "pilot_constant", "solve"]
-
 Phase = Literal["uniform", "weighted", "solved"]
 LARGEST = 1e140
 """Norms and losses above it, of runs that diverge, count as it: f stays finite."""

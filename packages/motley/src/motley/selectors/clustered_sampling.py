@@ -75,8 +75,6 @@ from motley.selectors.common.facility import Vectors
 from motley.selectors.common.sampling import probability_notes
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["ClusteredSampling", "angles", "by_similarity", "by_sizes", "urn_shares"]
-
 ROUNDING = 1e-9
 """How much more than the room of an urn, 1, may lie in it."""
 Line = tuple[Ints, Floats]

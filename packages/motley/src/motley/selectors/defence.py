@@ -47,8 +47,6 @@ from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.core.table import ClientTable
 
-__all__ = ["Defence"]
-
 _OCCASIONS = ("enrolled", "probed", "reported")
 _COLUMNS = {
     f"{when} {name}": np.nan for when in _OCCASIONS for names in TOPICS.values() for name in names

@@ -71,8 +71,6 @@ from motley.selectors.common.sampling import (
 )
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["DELTA"]
-
 LARGEST = 1e140
 """Losses and gradients above it, of runs that diverge, count as it: sums of squares stay finite."""
 

@@ -76,8 +76,6 @@ from motley.selectors.common.facility import Vectors, cover, distances
 from motley.selectors.common.sampling import Ties
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["DivFL"]
-
 SAMPLE = 0.1
 """Share of the candidates that a pick of the stochastic greedy considers."""
 

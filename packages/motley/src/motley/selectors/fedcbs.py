@@ -67,9 +67,6 @@ from motley.selectors.common.client_signals import dispatched, known_vectors
 from motley.selectors.common.sampling import probability_notes, softmax, with_replacement
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["FedCBS", "qcid"]
-
-
 LARGEST = 1e15
 """Counts above it count as it, and histograms whose sum is below its inverse as empty: squares stay
 finite and positive."""

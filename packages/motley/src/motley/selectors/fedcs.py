@@ -69,8 +69,6 @@ from motley.core.rounding import rounded
 from motley.selectors.common.client_signals import ESTIMATES, PHASES, usable_seconds
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["FedCS", "greedy"]
-
 _FEW = 2048
 """Up to so many clients thinning them out costs more than it saves."""
 

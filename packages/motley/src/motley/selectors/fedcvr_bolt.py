@@ -163,8 +163,6 @@ from motley.selectors.common.innovations import (
 )
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["FedCvrBolt", "FedCvrBoltState"]
-
 LARGEST = 1e15
 _SINGULAR = 1e-6  # innovations are stored in float32
 _DEFAULTS = {

@@ -126,9 +126,6 @@ from motley.selectors.common.sampling import (
 )
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["HeteroSelect", "HeteroSelectState", "cosine_distance", "score_weights"]
-
-
 EPS = 1e-8
 KEEP = 0.9
 UNSEEN = 0.5

@@ -72,8 +72,6 @@ from motley.selectors.common.linear_bandit import (
 )
 from motley.selectors.common.sampling import top_m
 
-__all__ = ["LinUCB"]
-
 
 @dataclass(frozen=True)
 class LinUCB(LinearBandit):

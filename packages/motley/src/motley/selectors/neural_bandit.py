@@ -66,17 +66,6 @@ from motley.core.table import ClientTable
 from motley.selectors.common.client_features import ContextualBandit, FirstRound
 from motley.selectors.common.sampling import top_m
 
-__all__ = [
-    "NeuralBandit",
-    "add_moments",
-    "bonus",
-    "deviation",
-    "forward",
-    "gradients",
-    "standardised",
-    "train",
-]
-
 RATE = 0.01
 STEPS = 1000
 GOOD_ENOUGH = 1e-3

@@ -40,8 +40,6 @@ from motley.core.records import Cohort, Draw, SelectionContext
 from motley.core.table import ClientTable
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["Poisson"]
-
 
 @dataclass(frozen=True)
 class Poisson(SelectionRule[ClientTable]):

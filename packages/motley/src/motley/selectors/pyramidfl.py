@@ -75,8 +75,6 @@ from motley.core.table import ClientTable
 from motley.selectors.common.client_signals import PHASES, measured_s, sizes, usable_seconds
 from motley.selectors.oort import LARGEST, Oort, OortState
 
-__all__ = ["PyramidFL"]
-
 LARGEST_EXTRA = 10.0
 EPOCHS = 5
 _ROUNDING = 1e-9

@@ -91,8 +91,6 @@ from motley.selectors.common.client_signals import DURATIONS
 from motley.selectors.common.sampling import Ties, softmax, top_m
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["RestlessBandit", "compared_means"]
-
 TOLERANCE = 1e-11
 """Conjugate gradients stop at this residual, relative to c, or to the first residual where c has
 all but cancelled."""

@@ -78,8 +78,6 @@ from motley.selectors.common.client_signals import (
 )
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["TiFL"]
-
 LARGEST = 1e150
 """Losses above it, of runs that diverge, count as it: means of tiers stay finite."""
 

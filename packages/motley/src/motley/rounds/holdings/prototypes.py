@@ -20,8 +20,6 @@ from motley.tasks.task import Federation, ModelState
 from motley.transport.packet import PacketSpec
 from motley.transport.wire import length
 
-__all__ = ["HeldPrototypes", "NearestPrototype", "joined", "own_classes"]
-
 
 def own_classes(federation: Federation, ids: Ids, view: DataView | None = None) -> Bools:
     """Return which classes each client has among the training samples that it sees, ``[n, C]``,

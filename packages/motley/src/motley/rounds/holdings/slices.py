@@ -26,8 +26,6 @@ from motley.transport.ledger import VALUE_BITS
 from motley.transport.packet import PacketSpec
 from motley.world.interfaces import World
 
-__all__ = ["HeldSlices", "SliceModels", "SliceSizes"]
-
 COUNTER_BITS = 64
 """Bits of an integer buffer on the wire."""
 

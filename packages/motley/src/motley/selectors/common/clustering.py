@@ -33,22 +33,6 @@ from motley.core.rounding import DIGITS, rounded
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
 
-__all__ = [
-    "coalitions",
-    "embedding",
-    "fill_empty",
-    "k_means",
-    "merged",
-    "nearest",
-    "numbered",
-    "row_angles",
-    "scikit_coalitions",
-    "similarity",
-    "unit_rows",
-    "ward_groups",
-    "ward_tree",
-]
-
 Kernel = Literal["gaussian", "cosine"]
 
 _RESTARTS = 8  # of k-means, where the exact embedding is affordable

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Floats, Ints
 
-__all__ = ["Vectors", "cover", "distances"]
-
 Positions = Ints
 Vectors = Literal["gradient_sketch", "gradient"]
 

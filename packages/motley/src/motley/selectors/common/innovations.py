@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Floats, Ids
 
-__all__ = ["Block", "append", "cohort_products", "fold", "paired_products"]
-
 Rows = NDArray[np.float32]
 Block = tuple[Ids, Rows]
 

@@ -26,17 +26,6 @@ from motley.core.records import Reports
 from motley.core.table import ClientTable
 from motley.selectors.common.client_features import ContextualBandit
 
-__all__ = [
-    "LinearBandit",
-    "LinearBanditState",
-    "Schedule",
-    "draw",
-    "factor",
-    "learn",
-    "posterior_mean",
-    "widths",
-]
-
 Schedule = Literal["constant", "algorithm", "analysis"]
 
 

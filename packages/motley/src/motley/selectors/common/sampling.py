@@ -22,19 +22,6 @@ from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError
 from motley.core.rounding import rounded
 
-__all__ = [
-    "EXACT_LIMIT",
-    "Ties",
-    "component_notes",
-    "gumbel_top_m",
-    "inclusion_probabilities",
-    "probability_notes",
-    "softmax",
-    "successive_draws",
-    "top_m",
-    "with_replacement",
-]
-
 Positions = Ints
 Ties = Literal["random", "lowest_id"]
 
