@@ -11,7 +11,8 @@ from motley.experiments.build import build
 from motley.experiments.run import run
 from motley.selectors.catalogue import CATALOGUE as SELECTORS
 from motley_papers.recipe import read
-from motley_papers.reproduce import distinct, plan
+from motley_papers.reproduce import plan
+from tests.motley_papers.fewest import distinct
 
 
 @pytest.fixture(scope="module")

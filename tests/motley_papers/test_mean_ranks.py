@@ -41,7 +41,7 @@ def test_a_ranking_by_hand():
     assert (bad.wins, bad.ties, bad.losses) == (0, 1, 1)
     assert (good.median, bad.median) == (2.5, -1.0)
     assert (good.sure_wins, bad.sure_losses) == (0, 0)  # without any spread nothing is tested
-    assert found.leader == "good"
+    assert good.entrant == "good"
     assert not found.judged  # two seeds tell no interval
 
 
@@ -68,7 +68,7 @@ def test_seeds_are_paired_and_gaps_are_left_out():
     found = rank(values, "base")
     assert found.differences["e0", "ours"].mean == 1.0  # seeds 0 and 1 alone
     assert found.environments == ["e0"]  # the control has no number in e1
-    assert rank({("e0", "base"): {0: 1.0}}, "base").leader is None
+    assert rank({("e0", "base"): {0: 1.0}}, "base").standings == []
 
 
 def test_an_entrant_that_lacks_an_environment_is_unranked():

@@ -2,7 +2,8 @@ import pytest
 
 from motley.core.errors import ConfigError
 from motley_papers.recipe import read
-from motley_papers.reproduce import distinct, plan
+from motley_papers.reproduce import plan
+from tests.motley_papers.fewest import distinct
 from tests.motley_papers.toy import EXPECTED, RECIPE, folder
 
 

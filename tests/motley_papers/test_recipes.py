@@ -16,9 +16,10 @@ from motley.experiments.run import run
 from motley.results.measures import Censored
 from motley_papers.earlier import read_rows
 from motley_papers.recipe import SCALES, names
-from motley_papers.reproduce import distinct, plan
+from motley_papers.reproduce import plan
 from motley_papers.telling import rows_of_text
 from motley_papers.verdicts import _sides, comparisons
+from tests.motley_papers.fewest import distinct
 from tests.places import ROOT
 
 MEASURED = ROOT / "benchmarks" / "measured" / "recipes"

@@ -9,9 +9,7 @@ import torch
 
 from motley.algorithms.fedadamw import FedAdamW
 from motley.algorithms.local_optimisers import SGD
-from motley.core import codec
 from motley.core.errors import ConfigError
-from tests.motley.algorithms.test_fedawe import path_of
 from tests.motley.algorithms.toys import B, Toy
 from tests.motley.theory.test_algorithms import simulate
 
@@ -116,15 +114,6 @@ def test_moments_keep_their_size_where_uploads_are_stale():
     assert extra["steps"].item() == pytest.approx(5.0, rel=1e-12)
     g = (simulation.state.server.model.x.abs().item() + 5.0) ** 2
     assert 0.0 < extra["moments"].item() < 0.001 * g * 5
-
-
-def test_a_run_goes_on_from_a_checkpoint():
-    keys = {"minima": range(4), "taus": (1, 2, 3, 4), "cohort": 2, "rounds": 6, "lr": 0.05}
-    whole, other = (simulate(algorithm="fedadamw", **keys) for _ in range(2))
-    for _ in range(3):
-        whole.step()
-    other.restore(codec.decode(codec.encode(whole.save())))
-    assert path_of(whole) == path_of(other)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from motley.algorithms.fedau import participated
-from motley.core import codec
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from tests.motley.rounds.test_upload_pipeline import InTurn
@@ -116,18 +115,6 @@ def test_a_round_of_fedau_costs_one_number_more_down():
         in_turn([(0,)], algorithm=name).step().total_bits for name in ("fedavg", "fedau")
     )
     assert fedau - plain == 64
-
-
-def test_a_run_goes_on_from_a_checkpoint():
-    turns = [(0,), (1,), (1,), (0,), (1,), (0,)]
-    whole, other = in_turn(turns), in_turn(turns)
-    for _ in range(4):
-        whole.step()
-    other.restore(codec.decode(codec.encode(whole.save())))
-    for loop in (whole, other):
-        while not loop.done:
-            loop.step()
-    assert whole.state.server.model.x.item() == other.state.server.model.x.item()
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,8 @@ import torch
 
 from motley.algorithms.fedmuon import FedMuon, newton_schulz, orthogonal
 from motley.algorithms.local_optimisers import SGD
-from motley.core import codec
 from motley.core.errors import ConfigError
 from motley.testing.algorithms import Play
-from tests.motley.algorithms.test_fedawe import path_of
 from tests.motley.algorithms.toys import Toy
 from tests.motley.theory.test_algorithms import simulate
 
@@ -99,15 +97,6 @@ def test_vectors_take_adams_first_step_and_leave_no_momentum():
         assert not play.server.extra["moments"][entry.slice].any()
         assert moved[entry.slice].max() <= 0.1 * 2 * 0.5 * math.sqrt(2)
     assert play.server.extra["moments"].any()
-
-
-def test_a_run_goes_on_from_a_checkpoint():
-    keys = {"minima": range(4), "taus": (1, 2, 3, 4), "cohort": 2, "rounds": 6, "lr": 0.05}
-    whole, other = (simulate(algorithm="fedmuon", **keys) for _ in range(2))
-    for _ in range(3):
-        whole.step()
-    other.restore(codec.decode(codec.encode(whole.save())))
-    assert path_of(whole) == path_of(other)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from motley.algorithms.fedswa import FedMoSWA, FedSWA
-from motley.core import codec
 from motley.core.errors import ConfigError
-from tests.motley.algorithms.test_fedawe import path_of
 from tests.motley.algorithms.toys import Toy
 from tests.motley.theory.test_algorithms import run, simulate
 
@@ -79,15 +77,6 @@ def test_drift_is_corrected():
     method = {"name": "fedmoswa", "server_lr": 1.0}
     assert abs(run(algorithm="fedswa", **keys) - 2.0) > 0.4
     assert run(algorithm=method, **keys) == pytest.approx(2.0, abs=1e-3)
-
-
-def test_a_run_goes_on_from_a_checkpoint():
-    keys = {"minima": range(4), "taus": (1, 2, 3, 4), "cohort": 2, "rounds": 6, "lr": 0.05}
-    whole, other = (simulate(algorithm="fedmoswa", **keys) for _ in range(2))
-    for _ in range(3):
-        whole.step()
-    other.restore(codec.decode(codec.encode(whole.save())))
-    assert path_of(whole) == path_of(other)
 
 
 @pytest.mark.parametrize("name", ["fedswa", "fedmoswa"])

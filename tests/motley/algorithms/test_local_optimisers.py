@@ -8,9 +8,7 @@ import pytest
 import torch
 
 from motley.algorithms.local_optimisers import SGD, Adam, AdamW, Block, Clip, correct
-from motley.algorithms.random import generator
 from motley.core.errors import ConfigError
-from motley.core.keys import Key
 
 
 @pytest.mark.parametrize(
@@ -60,7 +58,7 @@ SOLVERS = [
 
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_blocks_of_clients_and_flat_rows_are_the_same_arithmetic(solver):
-    rng = generator(Key(0))
+    rng = torch.Generator().manual_seed(0)
     first, second, x, w, offset = (
         torch.randn(3, 8, dtype=torch.float64, generator=rng) for _ in range(5)
     )
@@ -216,9 +214,3 @@ def test_adam_refused(options, message):
 def test_clip_refused():
     with pytest.raises(ConfigError, match="got norm = 0"):
         Clip(0.0)
-
-
-def test_generators_follow_their_key():
-    a, b, c = (torch.rand(5, generator=generator(key)) for key in (Key(0), Key(0), Key(1)))
-    assert torch.equal(a, b)
-    assert not torch.equal(a, c)

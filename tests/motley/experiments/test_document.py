@@ -152,7 +152,7 @@ LEAVES = sorted(
 def test_any_value_of_any_key_is_an_experiment_or_one_sentence(key: str, value: object) -> None:
     keys = document.parse(KEYS, "x.toml")
     with suppress(UserError):
-        Experiment(**document.set_key(keys, key, value)).run_id()
+        Experiment(**document.set_keys(keys, {key: value})).run_id()
 
 
 @given(st.text(max_size=200))

@@ -18,7 +18,6 @@ from motley.results.aspects import (
     ASPECTS,
     ComparedMethod,
     pairs_of,
-    references_of,
     world_sentences,
 )
 from motley.results.besides import Besides, besides_section
@@ -585,7 +584,6 @@ def test_a_method_alone_in_its_world_is_held_against_the_reference_and_it_is_sai
     found = Besides(groups)
     (pair,) = found.pairs
     assert (pair.method.label, pair.reference.label, pair.world) == (other, first, ("failures",))
-    assert references_of(groups, first)[other].world == ("failures",)
     assert words(runs) == {
         first: {
             "failures": "drop_out",

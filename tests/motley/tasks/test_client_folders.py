@@ -248,7 +248,7 @@ def test_a_file_of_several_clients_in_a_folder_is_refused(tmp_path: Path) -> Non
 
 def test_the_table_task_keeps_the_test_half_of_an_npz(tmp_path: Path) -> None:
     """Mean 2 and deviation 1 of the training rows 1 and 3; the test row 100 moves neither."""
-    from motley.tasks.raw_table import TableOptions
+    from motley.tasks.table_options import TableOptions
     from motley.tasks.table_readers import read_table
 
     np.savez(tmp_path / "t.npz", x=[[1.0], [3.0], [100.0]], y=[0, 1, 1], test=[0, 0, 1])

@@ -18,8 +18,9 @@ from motley.tasks.preparation import (
     WordColumn,
     restore_preparation,
 )
-from motley.tasks.raw_table import TableOptions, raw_table
+from motley.tasks.raw_table import raw_table
 from motley.tasks.statistics import client_sums, fit, pooled
+from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Federation
 
 NAN = float("nan")

@@ -3,6 +3,8 @@ objective that they minimize, and equal samples, which change nothing."""
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from motley.algorithms.fedavg import plain_fedavg
 from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.parts import ServerContext
 from motley.algorithms.rhfl import RHFL
-from motley.algorithms.weights import own_weights
+from motley.algorithms.weights import Weighting, own_weights
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.rounds.backend import Sizes
@@ -198,9 +200,23 @@ def test_other_weightings_are_refused(method, weights):
         simulate(algorithm=method, weights=weights)
 
 
+def weightings(algorithm):
+    """The ``weights`` that a method takes, first those where the key is left out; only these where
+    no weights decide anything."""
+    usual = algorithm.weights or "examples"
+    if algorithm.local.ignores_weights() is not None:
+        return (usual,)
+    parts = (algorithm.local, algorithm.loss, algorithm.aggregator, algorithm.server)
+    return tuple(
+        mode
+        for mode in dict.fromkeys((usual, *get_args(Weighting)))
+        if not any(part.refuses(algorithm, SGD(), mode) for part in parts)
+    )
+
+
 def test_rhfl_by_samples_needs_a_common_model():
     made = {mode: RHFL(mode=mode).change(plain_fedavg()) for mode in ("agg", "kd")}
-    taken = {mode: algorithm.weightings(SGD()) for mode, algorithm in made.items()}
+    taken = {mode: weightings(algorithm) for mode, algorithm in made.items()}
     assert taken == {"agg": ("uniform", "examples"), "kd": ("uniform",)}
     said = made["kd"].server.refuses(made["kd"], SGD(), "examples")
     assert said.startswith("in mode 'kd' no models are averaged")
@@ -210,7 +226,7 @@ def test_rhfl_by_samples_needs_a_common_model():
 def test_a_method_says_which_weightings_it_takes():
     """The published one first."""
     taken = {
-        name: CATALOGUE.build({"name": name}).change(plain_fedavg()).weightings(SGD())
+        name: weightings(CATALOGUE.build({"name": name}).change(plain_fedavg()))
         for name in ("fedavg", "scaffold", "fednova", "ditto", "local_only")
     }
     six = ("examples", "uniform", "horvitz_thompson", "score", "selector", "selector_ratio")

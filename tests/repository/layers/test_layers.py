@@ -79,7 +79,6 @@ ALLOWED: dict[str, set[str]] = {
         "algorithms.head_loss",
         "algorithms.task_loss",
         "algorithms.positions",
-        "algorithms.random",
         "tasks",
     },
     "results": {"core"},

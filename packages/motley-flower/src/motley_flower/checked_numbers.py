@@ -14,19 +14,6 @@ from motley.core.outliers import LARGEST_NUMBER
 from motley.core.sketch import SKETCHES
 from motley.core.untrusted import one_line, printable, shortened
 
-__all__ = [
-    "LARGEST_WHOLE",
-    "AppError",
-    "NodeError",
-    "check_names",
-    "number_of",
-    "numbers_of",
-    "only_metrics",
-    "signal_of",
-    "signal_shape",
-    "whole_number",
-]
-
 LARGEST_WHOLE = 2**53
 """Metrics are numbers of 64 bits; larger whole numbers are not exact as floats."""
 LONGEST_LIST = 4_000_000

@@ -26,8 +26,6 @@ from pathlib import Path
 
 from motley.core.errors import CodecError, ConfigError, SecureAggregationError
 
-__all__ = ["text_stays", "words_of"]
-
 _LOG = logging.getLogger("motley.flower.client")
 
 _SENTENCE = "Motley: "

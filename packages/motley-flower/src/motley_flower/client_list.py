@@ -33,8 +33,6 @@ from typing import Any
 from motley.core.errors import ConfigError, install_hint
 from motley_flower.node_config import LARGEST_ID
 
-__all__ = ["ClientList", "ListedClient", "fingerprint", "openssh_key"]
-
 _LOG = logging.getLogger("motley.flower")
 LOG_NAME = "log.jsonl"
 """The file beside the file of clients to which events are added, one JSON object a line."""

@@ -19,8 +19,6 @@ from typing import Any, Literal, NamedTuple
 from motley_flower.client_list import ClientList, ListedClient, fingerprint
 from motley_flower.messages import WallClock
 
-__all__ = ["NOBODY", "ClientPlaces", "Happened"]
-
 _LOG = logging.getLogger("motley.flower")
 PlaceEvent = Literal["refused", "changed", "waits", "unanswered", "rejected", "set aside", "capped"]
 NOBODY = -1

@@ -14,8 +14,6 @@ from motley.core.errors import ConfigError
 if TYPE_CHECKING:
     from motley_flower.operator.kits import Deployment
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="A deployment's keys, kits and doors.", no_args_is_help=True, rich_markup_mode=None
 )

@@ -17,8 +17,6 @@ import socket
 import sys
 from collections.abc import Sequence
 
-__all__ = ["in_use", "main"]
-
 
 def in_use(host: str, port: int) -> bool:
     """Return whether something listens on a port of this machine; a port that may not be tried is

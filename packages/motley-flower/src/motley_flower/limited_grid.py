@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 
 from motley_flower.messages import Grid, LinkError
 
-__all__ = ["ForwardingGrid", "LimitedGrid"]
-
 T = TypeVar("T")
 _SLICE_S = 0.5
 """Seconds of one wait. Flower ends an app whose SuperLink has ended by a signal that another thread

@@ -13,8 +13,6 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Generic, TypeVar
 
-__all__ = ["Majority"]
-
 T = TypeVar("T")
 
 

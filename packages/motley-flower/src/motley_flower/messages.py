@@ -19,19 +19,6 @@ from motley.core.errors import ConfigError, UserError, install_hint
 from motley.core.untrusted import shortened
 from motley_flower.client_failures import words_of
 
-__all__ = [
-    "WALL_CLOCK",
-    "Grid",
-    "LinkError",
-    "Outbox",
-    "SentMessage",
-    "WallClock",
-    "content_bits",
-    "exchange",
-    "failure_of_app",
-    "flower",
-]
-
 SHARE = "share"
 """The name of what a client can hold of the ranks, in its node's configuration and at enrolment."""
 MEMORY = "memory_mb"

@@ -7,8 +7,6 @@ from typing import Any
 
 from motley.core.errors import ConfigError
 
-__all__ = ["LARGEST_ID", "client_of_node"]
-
 LARGEST_ID = 2**53 - 1
 """Metrics may be read as floats, and two larger ids could become the same."""
 

@@ -50,8 +50,6 @@ from motley_flower.messages import (
 )
 from motley_flower.node_config import LARGEST_ID
 
-__all__ = ["ENROL", "EXAMPLES", "LOG", "RECORD", "Enrolment", "NodeRegistry", "read_enrolment"]
-
 LOG = logging.getLogger("motley.flower")
 
 ENROL = "query.motley_enrol"

@@ -14,8 +14,6 @@ from types import FrameType
 
 from motley.core.errors import UserError
 
-__all__ = ["REAL", "STOPPED", "log_sentences_alone", "stopping_in_a_sentence"]
-
 _LOG = logging.getLogger("motley.flower")
 
 STOPPED = "stopped.txt"

@@ -20,8 +20,6 @@ try:
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 
-__all__ = ["Register", "SecureExchange"]
-
 _LOG = logging.getLogger("motley.flower")
 
 SendRequests = Callable[[Mapping[int, bytes]], Mapping[int, object]]

@@ -10,16 +10,6 @@ from motley.core.errors import ConfigError, SecureAggregationError, install_hint
 from motley.core.records import SIGNALS
 from motley_flower.messages import flower
 
-__all__ = [
-    "RECORD",
-    "SECURE",
-    "missing_extra",
-    "refuse_single",
-    "secure_bytes",
-    "secure_record",
-    "secure_run",
-]
-
 SECURE = "query.motley_secure"
 """The message of the steps before and after training."""
 RECORD = "motley_secure"

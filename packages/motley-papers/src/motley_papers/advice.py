@@ -32,30 +32,6 @@ from motley.core.errors import DataError
 from motley.results.measures import Interval, interval, spread
 from motley_papers.power import LEVEL, holm, p_value
 
-__all__ = [
-    "ABSTAINED",
-    "CONTROL",
-    "KINDS",
-    "LEFT_OUT",
-    "NAMED",
-    "PROFILES",
-    "PROOF",
-    "UNPROVEN",
-    "UNSHOWN",
-    "Advised",
-    "Evidence",
-    "Gain",
-    "Proof",
-    "advice_lines",
-    "advise",
-    "evidence_texts",
-    "factors",
-    "league_evidence",
-    "prove_left_out",
-    "read_evidence",
-    "speaks",
-]
-
 CONTROL = "uniform FedAvg"
 NAMED = "named.csv"
 PROFILES = "profiles.csv"

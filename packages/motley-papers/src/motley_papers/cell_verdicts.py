@@ -40,8 +40,6 @@ from scipy.stats import t
 
 from motley_papers.published_table import PrintedNumber
 
-__all__ = ["MARKS", "CellVerdict", "JudgedCell", "judge"]
-
 CellVerdict = Literal["inside", "undecided", "outside"]
 MARKS: dict[CellVerdict, str] = {"inside": "", "undecided": "?", "outside": "!"}
 """What stands behind a measured number."""

@@ -13,8 +13,6 @@ from motley_papers.power import LEVEL, MOST_PAIRS
 from motley_papers.recipe_claim import Claim
 from motley_papers.sequential import SpendingPlan
 
-__all__ = ["tell", "what_came_of_it"]
-
 _SIDES = re.compile(r"(?P<ours>.+?) against (?P<other>.+?)(?: \((?P<where>.*)\))?")
 _BOUND = re.compile(r"(?:above|below) (?P<bound>\S+)(?: \((?P<where>.*)\))?")
 _DOUBT = {

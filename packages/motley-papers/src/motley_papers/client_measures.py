@@ -3,6 +3,7 @@ or of another kind."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import isfinite
 
 import numpy as np
@@ -14,24 +15,7 @@ from motley.results.fairness import figure_of_client
 from motley.results.load import Run
 from motley.results.measures import Censored
 
-__all__ = [
-    "diverged",
-    "domain_metric",
-    "idle",
-    "loss_rise",
-    "of_client",
-    "seldom_gap",
-    "seldom_metric",
-    "seldom_share",
-    "slow_gap",
-    "slow_metric",
-    "slow_share",
-    "stale",
-    "state_mb",
-    "test_loss",
-    "tuning_s",
-]
-
+Quarter = Callable[[Run], Bools]
 _NAN = float("nan")
 _APART = 10
 _TOO_MUCH = 1.0
@@ -73,65 +57,42 @@ def _quarter(values: np.ndarray, highest: bool) -> Bools:
     return chosen
 
 
-def _slow(run: Run) -> Bools:
+def slow(run: Run) -> Bools:
+    """Return the quarter of the clients with the longest steps."""
     return _quarter(np.asarray(run.column("federation", "step_s"), float), highest=True)
 
 
-def _seldom(run: Run) -> Bools:
+def seldom(run: Run) -> Bools:
+    """Return the quarter of the clients that took part least."""
     return _quarter(measures.participation(run).counts.astype(float), highest=False)
 
 
-def _share(run: Run, chosen: Bools) -> Censored:
+def share_of(quarter: Quarter, run: Run, target: float | None) -> Censored:
+    """Return the share, in percent, of accepted updates that came from a quarter of the clients."""
+    chosen = quarter(run)
     counts = measures.participation(run).counts
     if len(counts) != len(chosen) or not counts.sum():
         return _value(_NAN)
     return _value(100.0 * counts[chosen].sum() / counts.sum())
 
 
-def _metric(run: Run, chosen: Bools) -> Censored:
+def metric_of(quarter: Quarter, run: Run, target: float | None) -> Censored:
+    """Return the mean of the clients' own metric over a quarter of them."""
+    return _value(_mean(run, quarter(run)))
+
+
+def gap_of(quarter: Quarter, run: Run, target: float | None) -> Censored:
+    """Return by how much a quarter's own metric lies below that of all other clients."""
+    chosen = quarter(run)
+    return _value(_mean(run, ~chosen) - _mean(run, chosen))
+
+
+def _mean(run: Run, chosen: Bools) -> float:
+    """Return the mean of the own metric of some clients; NaN where none has one."""
     each = measures.client_metric(run)
     finite = each[chosen] if len(each) == len(chosen) else np.empty(0)
     finite = finite[np.isfinite(finite)]
-    return _value(measures.percent_of(run) * finite.mean() if len(finite) else _NAN)
-
-
-def _gap(run: Run, chosen: Bools) -> Censored:
-    return _value(_metric(run, ~chosen).value - _metric(run, chosen).value)
-
-
-def slow_share(run: Run, target: float | None) -> Censored:
-    """Return the share, in percent, of accepted updates that came from the quarter of the clients
-    with the longest steps."""
-    return _share(run, _slow(run))
-
-
-def slow_metric(run: Run, target: float | None) -> Censored:
-    """Return the mean of the clients' own metric over the quarter of the clients with the longest
-    steps."""
-    return _metric(run, _slow(run))
-
-
-def slow_gap(run: Run, target: float | None) -> Censored:
-    """Return by how much the slowest quarter's own metric lies below that of all other clients."""
-    return _gap(run, _slow(run))
-
-
-def seldom_gap(run: Run, target: float | None) -> Censored:
-    """Return by how much the own metric of the least present quarter lies below that of all other
-    clients."""
-    return _gap(run, _seldom(run))
-
-
-def seldom_share(run: Run, target: float | None) -> Censored:
-    """Return the share, in percent, of accepted updates that came from the quarter of the clients
-    that took part least."""
-    return _share(run, _seldom(run))
-
-
-def seldom_metric(run: Run, target: float | None) -> Censored:
-    """Return the mean of the clients' own metric over the quarter of the clients that took part
-    least."""
-    return _metric(run, _seldom(run))
+    return float(measures.percent_of(run) * finite.mean() if len(finite) else _NAN)
 
 
 def domain_metric(name: str, run: Run, target: float | None) -> Censored:

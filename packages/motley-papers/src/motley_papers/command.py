@@ -28,8 +28,6 @@ from motley.core.errors import ConfigError, suggest
 if TYPE_CHECKING:
     from motley_papers.reproduce import Reproduction
 
-__all__ = ["reproduce"]
-
 Exhibits = Annotated[
     list[str] | None,
     typer.Option(

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 
 from motley.results.measures import Interval, interval, spread
 
-__all__ = ["CROSS", "Crossing", "crossings"]
-
 CROSS = " x "
 _LEVEL = 0.95
 

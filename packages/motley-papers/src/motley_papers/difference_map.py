@@ -17,8 +17,6 @@ from motley_papers.mean_ranks import Ranking, sign
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["cell_colour", "difference_map", "legend", "rows_of"]
-
 BETTER = "#00579B"
 WORSE = "#B34700"
 NEITHER = "#FFFFFF"

@@ -27,18 +27,6 @@ from motley.results.measures import Censored
 from motley.results.recorded_metrics import rows_of, written_scope
 from motley.results.schema import TABLES
 
-__all__ = [
-    "CURVES",
-    "MEASURED",
-    "CurvePoint",
-    "Earlier",
-    "MeasuredRow",
-    "curve_points",
-    "read_rows",
-    "still_planned",
-    "to_gzip",
-]
-
 MEASURED = "measured.csv"
 CURVES = "curves.csv.gz"
 _MOST_BYTES = 2**28

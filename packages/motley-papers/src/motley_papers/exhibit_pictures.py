@@ -34,8 +34,6 @@ from motley.results.number_text import plus_minus, short_number
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["AXES_OF", "BY_MEASURE", "PICTURES", "ExhibitData", "draw"]
-
 NamedCell = tuple[str, ...]
 
 MANY = 40

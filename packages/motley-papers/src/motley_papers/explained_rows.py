@@ -21,8 +21,6 @@ from motley_papers.published_table import PublishedTable
 from motley_papers.recipe import Cell, Recipe
 from motley_papers.reproduce import scale_named
 
-__all__ = ["side_of_row"]
-
 Experiments = Callable[[int], Experiment]
 """Seed -> experiment."""
 _LISTED = 16

@@ -38,8 +38,6 @@ from motley.tasks.own import own_task
 from motley.tasks.public_data.places import places
 from motley.tasks.task import Federation, Task
 
-__all__ = ["Cyclic", "OfClient", "brca", "heart"]
-
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease"
 HEART = {
     "processed.cleveland.data": "2d91a8ff69cfd9616aa47b59d6f843db",

@@ -15,8 +15,6 @@ from motley_papers.recipe import MEASURED_ELSEWHERE
 from motley_papers.recipe_page import page
 from motley_papers.reproduce import Reproduction, reproduce
 
-__all__ = ["keep"]
-
 
 def keep(reproduction: Reproduction) -> list[Path]:
     """Put what a folder of runs holds into the recipe's folder of this scale, beside what is kept

@@ -21,8 +21,6 @@ from motley.core.arrays import Floats
 from motley.results.measures import Spread, interval, spread
 from motley_papers.power import LEVEL, holm, p_value
 
-__all__ = ["Ranking", "Scores", "Standing", "rank", "ranks", "sign"]
-
 FEWEST = 3
 """Seeds from which an interval of one cell tells something."""
 
@@ -69,11 +67,6 @@ class Ranking:
     standings: list[Standing]
     unranked: list[str]
     differences: Mapping[tuple[str, str], Spread]
-
-    @property
-    def leader(self) -> str | None:
-        """The entrant with the best mean rank; None where there are no ranks."""
-        return self.standings[0].entrant if self.standings else None
 
     @property
     def judged(self) -> bool:

@@ -24,8 +24,6 @@ from motley.results.number_text import MB
 from motley.results.recorded_metrics import written_scope
 from motley_papers import client_measures, picks, quadratic_measures
 
-__all__ = ["MEASURES", "WALL_TIMES", "Measure", "measure_of", "to_a_target"]
-
 WALL_TIMES = ("choosing_ms", "wall_s")
 """Measures that depend on the machine: those of one machine are not compared with those of
 another."""
@@ -294,26 +292,17 @@ MEASURES = {
         Measure("loss", "test loss", client_measures.test_loss, 4),
         Measure("loss_rise", "largest rise of the test loss", client_measures.loss_rise, 4),
         Measure("diverged", "share of seeds that diverged", client_measures.diverged, 2),
-        Measure("slow_share", "updates of the slowest quarter (%)", client_measures.slow_share, 1),
-        Measure("slow_metric", "slowest quarter of clients (%)", client_measures.slow_metric, 2),
-        Measure("slow_gap", "all others minus the slowest quarter", client_measures.slow_gap, 2),
-        Measure(
-            "seldom_share",
-            "updates of the least present quarter (%)",
-            client_measures.seldom_share,
-            1,
-        ),
-        Measure(
-            "seldom_metric",
-            "least present quarter of clients (%)",
-            client_measures.seldom_metric,
-            2,
-        ),
-        Measure(
-            "seldom_gap",
-            "all others minus the least present quarter",
-            client_measures.seldom_gap,
-            2,
+        *(
+            Measure(f"{name}_{part}", title.format(words), partial(of, quarter), digits)
+            for name, words, quarter in (
+                ("slow", "slowest quarter", client_measures.slow),
+                ("seldom", "least present quarter", client_measures.seldom),
+            )
+            for part, title, of, digits in (
+                ("share", "updates of the {} (%)", client_measures.share_of, 1),
+                ("metric", "{} of clients (%)", client_measures.metric_of, 2),
+                ("gap", "all others minus the {}", client_measures.gap_of, 2),
+            )
         ),
         Measure("staleness", "mean staleness", client_measures.stale, 2),
         Measure("idle", "idle places (%)", client_measures.idle, 1),

@@ -15,8 +15,6 @@ from motley.results.measures import interval, spread
 from motley_papers.advice import CONTROL, DIVERGED, Gain
 from motley_papers.earlier import MeasuredRow
 
-__all__ = ["chosen", "costs", "differences", "gains", "most_gaining"]
-
 Differences = Mapping[str, Mapping[str, Sequence[float]]]
 """Environment -> entrant -> difference to uniform FedAvg of each seed, in percent points."""
 

@@ -13,8 +13,6 @@ from motley_papers.recipe import Cell
 from motley_papers.reproduce import Reproduction, target_of
 from motley_papers.sequential_plan import SEQUENTIAL
 
-__all__ = ["measured_row", "measured_rows", "number_files", "verdicts_csv"]
-
 _NO_NUMBERS = ("nan",) * 5
 _BY_CALCULATION = (
     *("by calculation", *_NO_NUMBERS, 0, "false as stated"),

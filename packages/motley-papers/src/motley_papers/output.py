@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
+from motley.commands.shared_options import wide_console
 from motley.core.untrusted import printable
 from motley.results import latex
 from motley.results.blocks import UniqueNames
@@ -34,10 +34,6 @@ from motley_papers.recipe_page import (
 )
 from motley_papers.reproduce import Reproduction
 from motley_papers.verdict_tables import verdict_table
-
-__all__ = ["overview", "show", "write", "write_for_print"]
-
-_WIDTH = 160
 
 
 def rows() -> list[dict[str, Any]]:
@@ -85,9 +81,7 @@ def overview() -> str:
 def show(reproduction: Reproduction) -> None:
     """Print the tables of the exhibits that have runs, the verdicts, each of the runs that were
     made, and which exhibits have no numbers."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = _WIDTH
+    console = wide_console()
     for exhibit in reproduction.exhibits:
         if reproduction.cells(exhibit):
             for table in exhibit_tables(reproduction, exhibit):

@@ -12,8 +12,6 @@ from motley_papers.measuring import Measure, measure_of
 from motley_papers.recipe import Cell, Exhibit
 from motley_papers.reproduce import Reproduction
 
-__all__ = ["FEW", "own_runs", "own_sentences"]
-
 FEW = 12
 """Sentences that stand in full; more are folded away."""
 

@@ -14,8 +14,6 @@ from motley.core.arrays import Ids
 from motley.results.load import Run
 from motley.results.selection_plots import label_counts
 
-__all__ = ["cohort_overlap", "noisy_picks", "skewed_picks"]
-
 MOST = 0.5
 """A client is *skewed* if more than this share of its training samples has one label."""
 

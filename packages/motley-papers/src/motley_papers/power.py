@@ -19,8 +19,6 @@ from math import inf, isfinite, nan, sqrt
 
 from motley.results.measures import Spread
 
-__all__ = ["LEVEL", "MOST_PAIRS", "holm", "p_value", "pairs_needed", "resolvable"]
-
 LEVEL = 0.05
 """The two-sided level of tests."""
 POWER = 0.8

@@ -16,8 +16,6 @@ from motley_papers.published_table import PrintedNumber
 from motley_papers.recipe import Exhibit
 from motley_papers.reproduce import Reproduction
 
-__all__ = ["counted_cells", "counts", "judged_cells", "printed_cells_csv"]
-
 CellName = tuple[str, ...]
 
 

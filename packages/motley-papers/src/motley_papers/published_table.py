@@ -40,8 +40,6 @@ from motley.tasks.task import Task
 from motley_papers.measuring import measure_of
 from motley_papers.recipe_claim import RecipeTable
 
-__all__ = ["Deviation", "PrintedNumber", "PublishedTable", "names", "printed_numbers", "read"]
-
 Settings = dict[str, Any]
 """Key paths -> values, as in a grid; ``{seed}`` in a text is the run's seed."""
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"

@@ -22,8 +22,6 @@ from motley.results.load import Run
 from motley.results.measures import Censored, Curve
 from motley.tasks.quadratic import Quadratic, fedavg_fixed_point, fednova_fixed_point, minimum
 
-__all__ = ["closed_form_distance", "closed_form_gap", "optimum_distance", "rounds_to_optimum"]
-
 FixedPoint = Callable[[ArrayLike, ArrayLike, ArrayLike, ArrayLike, float], Floats]
 FIXED_POINTS: dict[str, FixedPoint] = {"fedavg": fedavg_fixed_point, "fednova": fednova_fixed_point}
 """Closed forms of the model that does not move any more, by the kind of averaging."""

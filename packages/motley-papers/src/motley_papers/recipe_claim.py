@@ -8,8 +8,6 @@ from typing import Annotated, Literal, NamedTuple, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-__all__ = ["CHOSEN_BY", "KINDS", "WHOLE", "Claim", "Kind", "Place", "Protocol", "RecipeTable"]
-
 Values = Annotated[
     list[str], BeforeValidator(lambda value: value if isinstance(value, list) else [value])
 ]

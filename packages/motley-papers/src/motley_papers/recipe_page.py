@@ -42,8 +42,6 @@ from motley_papers.telling import ScaleNumbers, fill, kept_numbers, rows_of_text
 from motley_papers.verdict_picture import verdict_picture
 from motley_papers.verdict_tables import TONES, claim_blocks, counted_words, headline
 
-__all__ = ["SMOKE", "exhibit_section", "exhibit_tables", "page", "without_numbers"]
-
 NamedCell = tuple[str, ...]
 SMOKE = "A smoke run shows that the code runs; its numbers mean nothing."
 OF_KEPT = "Of the runs kept with the recipe"

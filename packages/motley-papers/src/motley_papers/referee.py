@@ -16,8 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from time import monotonic
 
-from rich.console import Console
-
+from motley.commands.shared_options import wide_console
 from motley.core.components import imports
 from motley.core.csv_text import csv_rows, csv_text
 from motley.core.errors import ConfigError, DataError, suggest
@@ -45,11 +44,8 @@ from motley_papers.measuring import measure_of
 from motley_papers.published_table import PublishedTable
 from motley_papers.recipe import measured_in
 
-__all__ = ["Refereed", "keep", "kept", "referee", "show", "write"]
-
 Values = Mapping[tuple[str, str], Mapping[int, float]]
 """(row, column) -> seed -> measured number, in the printed unit."""
-_WIDTH = 160
 ONE_RUN = (
     "; one run is printed, and what chance does to it is known of your runs alone: add seeds, "
     "--seeds"
@@ -413,9 +409,7 @@ def counted(refereed: Refereed) -> str:
 
 def show(refereed: Refereed) -> None:
     """Print the table, the cells that are outside, and the counts."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = _WIDTH
+    console = wide_console()
     console.print(block_table(cell_table(refereed), refereed.table.title))
     for sentence in [*outside(refereed), *_threads_elsewhere(refereed), counted(refereed)]:
         console.print(sentence, markup=False)

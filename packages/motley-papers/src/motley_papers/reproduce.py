@@ -3,12 +3,11 @@ need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import log
 from pathlib import Path
-from typing import Any
 
 from motley.core.errors import ConfigError, suggest
 from motley.experiments.config import Experiment
@@ -35,8 +34,6 @@ from motley_papers.recipe_claim import Place
 from motley_papers.sequential import SpendingPlan
 from motley_papers.sequential_plan import SequentialPlan, read_plan
 from motley_papers.verdicts import Judged, cells_of, comparisons, corrected, judge
-
-__all__ = ["Reproduction", "distinct", "plan", "reproduce", "scale_named", "target_of"]
 
 SPREAD = 2.5
 """How much longer, or shorter, another machine may take than the one on which a recipe's minutes
@@ -532,34 +529,6 @@ def scale_named(name: str) -> Scale:
     raise ConfigError(
         f"got {name!r}{suggest(name, SCALES)}; expected one of: {', '.join(SCALES)}", "scale"
     )
-
-
-def distinct(experiments: Iterable[Experiment]) -> list[Experiment]:
-    """Return few of many experiments that together use every component, word and flag of all,
-    chosen greedily."""
-    left = [(experiment, set(_choices(experiment.resolved()))) for experiment in experiments]
-    seen: set[tuple[str, ...]] = set()
-    out = []
-    while left := [(experiment, choices) for experiment, choices in left if not choices <= seen]:
-        most, choices = max(left, key=lambda candidate: len(candidate[1] - seen))
-        seen |= choices
-        out.append(most)
-    return out
-
-
-def _choices(keys: Mapping[str, Any], owner: str = "") -> Iterator[tuple[str, ...]]:
-    for key, value in keys.items():
-        if isinstance(value, Mapping):
-            yield from _choices(
-                value,
-                f"{owner}{value.get('name', '')}/{key}" if "name" in value else f"{owner}/{key}",
-            )
-        elif (
-            isinstance(value, str | bool)
-            and key not in ("data", "model")
-            and (owner or key not in ("name", "method"))
-        ):
-            yield owner, key, str(value)
 
 
 def _check_only(recipe: Recipe, only: Place) -> None:

@@ -32,8 +32,6 @@ from numpy.typing import NDArray
 
 from motley_papers.power import LEVEL
 
-__all__ = ["SpendingPlan", "boundaries", "level_at", "sequential_p"]
-
 _NODES = 64
 """Points of the quadrature over the values that a test can have reached."""
 _LEAST = 1e-6

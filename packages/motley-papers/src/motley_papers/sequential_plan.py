@@ -19,8 +19,6 @@ from motley.experiments import document
 from motley.results.page import replace_files
 from motley_papers.sequential import SpendingPlan
 
-__all__ = ["SEQUENTIAL", "SequentialPlan", "read_plan"]
-
 SEQUENTIAL = "sequential.json"
 
 

@@ -21,8 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["Sides", "least_std", "of_all", "sides_of"]
-
 _SAME = 1e-9
 """Share of the largest value up to which numbers are equal: what is stored has six digits."""
 

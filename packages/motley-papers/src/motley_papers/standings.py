@@ -23,8 +23,6 @@ from motley_papers.mean_ranks import Ranking, Scores, Standing, rank
 from motley_papers.measuring import measure_of
 from motley_papers.recipe import Exhibit, RankPlan
 
-__all__ = ["rankings", "standings", "standings_table", "summary"]
-
 Values = Mapping[tuple[str, ...], Mapping[int, Censored]]
 """Cell -> seed -> value."""
 _LOWER = ("variance", "choosing_ms", "wall_s", "traffic_mb", "seconds", "loss", "drop")

@@ -32,18 +32,6 @@ from motley.experiments.error_messages import config_error
 from motley_papers.recipe import names
 from motley_papers.recipe_claim import RecipeTable
 
-__all__ = [
-    "FILE",
-    "STATES",
-    "PaperStatements",
-    "State",
-    "Statement",
-    "parse_statements",
-    "read_statements",
-    "references",
-    "with_statements",
-]
-
 FILE = "statements.toml"
 State = Literal["exact", "reading", "differs", "missing"]
 STATES: tuple[State, ...] = get_args(State)

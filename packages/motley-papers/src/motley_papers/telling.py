@@ -33,8 +33,6 @@ from motley_papers.measuring import measure_of
 from motley_papers.recipe import SCALES, Claim, Exhibit, Recipe
 from motley_papers.verdicts import cells_of, comparisons
 
-__all__ = ["ScaleNumbers", "claims_named", "fill", "kept_numbers", "rows_of_text"]
-
 _PLACE = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 Place = tuple[str, Claim | tuple[str, str, str, str]]
 """A scale, and a claim or the arguments of :meth:`ScaleNumbers.cell`."""

@@ -9,8 +9,6 @@ from typing import Any
 from motley.core.errors import ConfigError, suggest
 from motley.experiments import document
 
-__all__ = ["with_tuned"]
-
 
 def with_tuned(keys: dict[str, Any], where: str, text: str) -> dict[str, Any]:
     """Return a recipe's keys with tuned settings on top of those of the axis values they name, in

@@ -18,8 +18,6 @@ from motley.results.measures import Censored
 from motley_papers.recipe import ELSEWHERE, OWN, Exhibit
 from motley_papers.recipe_claim import CHOSEN_BY
 
-__all__ = ["after_tuning"]
-
 Cells = tuple[str, ...]
 Values = Mapping[tuple[str, Cells], Mapping[int, Censored]]
 """(measure, cell) -> seed -> the number."""

@@ -31,8 +31,6 @@ from motley_papers.sequential import SpendingPlan
 from motley_papers.sequential_plan import SequentialPlan
 from motley_papers.verdicts import DECIDED, Contrast, cells_of, comparisons
 
-__all__ = ["MOST_SEEDS", "open_comparisons", "seconds_of", "until_decided"]
-
 MOST_SEEDS = 20
 """The most seeds of a comparison, unless another number is asked for."""
 _UNKNOWN_S = 60.0

@@ -18,8 +18,6 @@ from motley_papers.verdicts import Contrast, Judged, Verdict
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["printed_here", "reach", "towards", "verdict_picture"]
-
 TONES: dict[Verdict, str] = {"confirmed": "#00694D", "contradicted": "#A84300"}
 WIDTH = 84
 """Letters of a line of a claim."""

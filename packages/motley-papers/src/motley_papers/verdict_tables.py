@@ -15,18 +15,6 @@ from motley_papers.power import MOST_PAIRS
 from motley_papers.recipe_claim import KINDS
 from motley_papers.verdicts import Contrast, Judged, Verdict
 
-__all__ = [
-    "ORDER",
-    "TONES",
-    "claim_blocks",
-    "counted_words",
-    "difference_words",
-    "headline",
-    "sizes_of",
-    "verdict_table",
-    "words_of",
-]
-
 TONES: dict[Verdict, Literal["", "good", "bad"]] = {
     "confirmed": "good",
     "contradicted": "bad",

@@ -30,17 +30,6 @@ from motley_papers.sequential import SpendingPlan
 from motley_papers.sides import Sides, least_std, of_all, sides_of
 from motley_papers.tuning import after_tuning
 
-__all__ = [
-    "DECIDED",
-    "Contrast",
-    "Judged",
-    "Verdict",
-    "cells_of",
-    "comparisons",
-    "corrected",
-    "judge",
-]
-
 Verdict = Literal[
     "confirmed", "undecided", "contradicted", "not seen here", "false as stated", "not tested"
 ]

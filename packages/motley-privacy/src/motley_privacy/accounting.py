@@ -20,8 +20,6 @@ from typing import Any, Literal
 from motley.core.errors import ConfigError, install_hint
 from motley_privacy.options import Adjacency
 
-__all__ = ["Bound", "Kind", "Release", "bound", "calibrated"]
-
 Kind = Literal["gaussian", "laplace", "gumbel", "poisson", "without_replacement", "discrete"]
 _AMPLIFIED = ("poisson", "without_replacement")
 _RENYI = {"gumbel", "without_replacement", "discrete"}

@@ -33,17 +33,6 @@ from motley_privacy.accounting import Bound, Release, bound
 from motley_privacy.options import Adjacency
 from motley_privacy.privacy_plan import PrivacyPlan
 
-__all__ = [
-    "all_epsilon",
-    "data_set_of",
-    "enter_run",
-    "in_ledger",
-    "ledger_lines",
-    "ledgers",
-    "lines_of",
-    "set_budget",
-]
-
 _AMPLIFIED = ("poisson", "without_replacement")
 _SHOWN: tuple[Adjacency, ...] = ("zero_out", "replace_one")
 _NO_NAME = (

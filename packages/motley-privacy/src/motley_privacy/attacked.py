@@ -41,8 +41,6 @@ from motley_privacy.privacy_plan import PrivacyPlan
 from motley_privacy.private_rounds import PrivateRounds
 from motley_privacy.sums import UPDATES_OF_A_SUM, clipped
 
-__all__ = ["Canary", "attacked_run"]
-
 
 class Canary(NamedTuple):
     """The client in which two worlds differ, in one of them.
@@ -342,7 +340,7 @@ class _Accompanied(Selector[Any]):
         dispatch: int = 0,
         step: int | None = None,
     ) -> Cohort:
-        cohort = super().select(draw, available_ids, m, dispatch, step)
+        cohort = super().select(draw, available_ids, m, dispatch=dispatch, step=step)
         self.drawn = bool((cohort.ids == self.canary).any())
         return Cohort(np.append(cohort.ids[cohort.ids != self.canary], self.canary))
 

@@ -15,8 +15,6 @@ from motley.core.strict_json import to_json
 if TYPE_CHECKING:
     from motley_privacy.privacy_attack import Audit
 
-__all__ = ["audit_privacy"]
-
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment, with [privacy].")]
 Trials = Annotated[
     int | None,

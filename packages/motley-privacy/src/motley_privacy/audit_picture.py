@@ -9,8 +9,6 @@ from motley.core.arrays import Floats
 from motley.results.blocks import Picture
 from motley.results.figures import colour, new_figure, styled, to_svg
 
-__all__ = ["audit_picture"]
-
 
 def audit_picture(
     near: Floats, far: Floats, threshold: float, eps_hat: float, bound: float | None

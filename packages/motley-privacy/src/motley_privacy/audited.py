@@ -13,8 +13,6 @@ from motley.selectors.selector import SelectionRule
 from motley_privacy.likelihood_ratios import Observed
 from motley_privacy.privacy_plan import PrivacyPlan
 
-__all__ = ["AuditedWorlds"]
-
 
 @dataclass(frozen=True)
 class AuditedWorlds(ABC):

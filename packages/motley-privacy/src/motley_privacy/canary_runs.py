@@ -25,8 +25,6 @@ from motley_privacy.attacked import Canary, attacked_run
 from motley_privacy.audited import AuditedWorlds
 from motley_privacy.likelihood_ratios import Observed
 
-__all__ = ["CanaryRuns", "with_canary"]
-
 
 @dataclass(frozen=True)
 class CanaryRuns(AuditedWorlds):

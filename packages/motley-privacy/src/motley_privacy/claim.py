@@ -9,8 +9,6 @@ from motley_privacy.noise import NoiseOrigin
 from motley_privacy.options import Privacy
 from motley_privacy.published import NOT_COVERED
 
-__all__ = ["claim"]
-
 _CHANGE = {
     "zero_out": "its data replaced by nothing (zero-out adjacency)",
     "replace_one": "its data replaced by any other data (replace-one adjacency)",

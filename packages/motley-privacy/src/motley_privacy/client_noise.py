@@ -16,8 +16,6 @@ from motley.timing.synchrony import Synchronous
 from motley_privacy.distributed_noise import ClientNoise, fewest_survivors
 from motley_privacy.options import Privacy
 
-__all__ = ["check_client_noise", "client_noise"]
-
 Refused = tuple[str, bool, str]
 """The key of a refusal, whether it applies, and the sentence."""
 

@@ -33,8 +33,6 @@ import numpy as np
 from motley.core.arrays import Floats, Ids
 from motley_privacy.noise import MOST_STEPS
 
-__all__ = ["coefficients", "correlated", "inflation"]
-
 
 def coefficients(bands: int) -> Floats:
     """Return c_0 to c_(b-1), of norm 1, ``[bands]``.

@@ -14,8 +14,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Entropy", "discrete_gaussian", "discrete_laplace"]
-
 Entropy = Callable[[int], bytes]
 """A number of bytes -> random bytes: ``os.urandom``, a key's in a simulation, or a test's."""
 Integers = NDArray[np.int64]

@@ -28,8 +28,6 @@ from motley.core.arrays import Floats
 from motley.core.errors import ConfigError, ContractError, RoundAbandonedError
 from motley_privacy.discrete import Entropy, Integers, discrete_gaussian
 
-__all__ = ["ClientNoise", "distance", "fewest_survivors"]
-
 _STEPS = 2**10
 """Steps of the grid that C has, over the square root of D: rounding costs 1 / 1024 of the clip."""
 _LEAST = 4

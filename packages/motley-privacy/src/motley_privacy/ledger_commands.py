@@ -10,8 +10,6 @@ import typer
 from motley.commands.shared_options import tell
 from motley.core.errors import ConfigError
 
-__all__ = ["forget_noise", "privacy_ledger"]
-
 
 def privacy_ledger(
     data: Annotated[

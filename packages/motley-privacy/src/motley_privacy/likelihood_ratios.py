@@ -24,19 +24,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from motley.core.arrays import Floats
 
-__all__ = [
-    "Attack",
-    "Observed",
-    "attacked",
-    "ceiling",
-    "gaussian_ratio",
-    "laplace_ratio",
-    "lower_bound",
-    "mixture_ratio",
-    "statistics",
-    "sums_alone",
-]
-
 _MISS = 0.025
 """Probability with which each of the two limits is on the wrong side."""
 

@@ -35,8 +35,6 @@ from motley.tasks.table_readers import BUILTIN
 from motley.tasks.tabular import Tabular
 from motley.tasks.task import IGNORED, Federation, Task
 
-__all__ = ["CHANGES", "Change", "Neighbours", "neighbours"]
-
 Change = Literal[
     "absent",
     "other",

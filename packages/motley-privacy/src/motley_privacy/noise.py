@@ -25,21 +25,6 @@ from motley.core.records import HISTOGRAM, NoiseLaw
 from motley_privacy.discrete import Entropy, discrete_gaussian, discrete_laplace
 from motley_privacy.options import SignalNoise
 
-__all__ = [
-    "MOST_STEPS",
-    "NoiseOrigin",
-    "SecretRandomness",
-    "Source",
-    "SystemRandomness",
-    "bounded",
-    "entropy_of",
-    "grid",
-    "noise",
-    "noise_steps",
-    "noisy_shares",
-    "released",
-]
-
 MOST_STEPS = 2**25
 """Most steps of the grid in a scale; it has more than half as many."""
 _MOST = 2.0**31

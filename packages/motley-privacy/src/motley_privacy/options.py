@@ -12,8 +12,6 @@ from motley.core.bounds import Count, Positive
 from motley.core.errors import ConfigError
 from motley.core.records import HISTOGRAM, NoiseLaw
 
-__all__ = ["Adjacency", "Privacy", "SignalNoise", "check_noise"]
-
 Adjacency = Literal["zero_out", "replace_one", "add_remove"]
 Multiplier = Annotated[float, Ge(0.01)]
 """Noise over what it hides; with less there is no bound to speak of, and accountants overflow."""

@@ -35,8 +35,6 @@ from motley_privacy.private_rounds import PrivateRounds
 from motley_privacy.published import HEARD
 from motley_privacy.sums import UPDATES_OF_A_SUM
 
-__all__ = ["CertainDifference", "PinnedRounds", "RecordedRounds", "Releases", "same"]
-
 _EXCESS = 1e-3
 """Share by which a release may move further than the account says, for rounding alone."""
 _ROUNDING = 1e-4

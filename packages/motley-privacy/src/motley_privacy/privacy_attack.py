@@ -23,8 +23,6 @@ from motley_privacy.likelihood_ratios import Attack, Observed, attacked, ceiling
 from motley_privacy.privacy_plan import PrivacyPlan
 from motley_privacy.stand_in import StandIn
 
-__all__ = ["Audit", "audit", "check_trials", "own_runs", "stand_in"]
-
 _FEWEST = 100
 _LONGEST_S = 3600.0
 _USUAL_S = 600.0

@@ -12,8 +12,6 @@ import numpy as np
 from motley.core.arrays import Ids
 from motley_privacy.privacy_plan import PrivacyPlan
 
-__all__ = ["PrivacyState"]
-
 
 @dataclass
 class PrivacyState:

@@ -17,8 +17,6 @@ from motley_privacy.distributed_noise import ClientNoise
 from motley_privacy.noise import NoiseOrigin, SecretRandomness, Source, SystemRandomness
 from motley_privacy.options import Privacy
 
-__all__ = ["PrivacyPlan"]
-
 
 @dataclass(frozen=True)
 class PrivacyPlan:

@@ -31,8 +31,6 @@ from motley_privacy.private_time import check_time
 from motley_privacy.run_secret import new_secret
 from motley_privacy.sums import MOST_COUNT_NOISE, MOST_UPLOADS, update_multiplier
 
-__all__ = ["cap", "noise_source", "selection_seed", "sum_cap", "with_privacy"]
-
 
 def with_privacy(
     experiment: Experiment, config: RunConfig, selector: Selector[Any], source: Source | Key

@@ -36,8 +36,6 @@ from motley_privacy.sums import (
     noisy_count,
 )
 
-__all__ = ["PrivateRounds"]
-
 SECONDS = 2.0**-20
 """Step of the durations of a private run, in seconds; those of the last bits are far smaller."""
 

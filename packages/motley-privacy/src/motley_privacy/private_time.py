@@ -62,8 +62,6 @@ from motley.rounds.run_config import RunConfig
 from motley.selectors.selector import SelectionRule
 from motley.timing.synchrony import Synchronous
 
-__all__ = ["check_time", "looks_at_time"]
-
 
 def check_time(experiment: Experiment, config: RunConfig, rule: SelectionRule[Any]) -> None:
     """Refuse a private run in which seconds or shares of uploads that follow one client's data

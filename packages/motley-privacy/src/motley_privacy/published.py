@@ -23,8 +23,6 @@ from typing import Any, Literal
 
 from motley.core.files import SECRET
 
-__all__ = ["HEARD", "NOT_COVERED", "kind_of", "without_clear"]
-
 Kind = Literal["public", "noisy", "withheld", "clock", "not covered"]
 
 HEARD = "(reports to the selector)"

@@ -44,8 +44,6 @@ from motley_privacy.pinned import (
 from motley_privacy.privacy_plan import PrivacyPlan
 from motley_privacy.published import NOT_COVERED, kind_of
 
-__all__ = ["folder_columns", "replay"]
-
 _PLAIN = {"log": [], "checkpoint": {"keep": True, "every_s": 1e12}, "client_state": "ram"}
 """Keys that change no result, as all worlds have them; no checkpoint is due by the wall clock,
 which a slow machine would show as a difference between worlds."""

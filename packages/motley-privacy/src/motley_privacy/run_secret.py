@@ -36,15 +36,6 @@ from motley.core.strict_json import to_json
 from motley.results.record import read_json
 from motley_privacy.noise import SecretRandomness
 
-__all__ = [
-    "commitment",
-    "forget_secret",
-    "keep_secret",
-    "new_secret",
-    "read_secret",
-    "secret_of",
-]
-
 _ABOUT = (
     "The noise of this run is made from this secret: whoever reads it can take the noise away. "
     "Never give it away, nor a copy of the folder that holds it. The run needs it to go on; delete "

@@ -27,8 +27,6 @@ from motley_privacy.options import SignalNoise
 from motley_privacy.private_rounds import PrivateRounds
 from motley_privacy.two_worlds import DIMENSIONS, LARGEST_LOSS, clipped_rows, optima, server_rate
 
-__all__ = ["StandIn"]
-
 _CLEAR = SignalNoise(multiplier=1.0, low=0.0, high=1.0)  # the interval of signals without noise
 
 

@@ -21,18 +21,6 @@ from motley.core.arrays import Ids
 from motley_privacy.correlated import correlated
 from motley_privacy.noise import Source, grid, noise_steps
 
-__all__ = [
-    "MOST_COUNT_NOISE",
-    "MOST_UPLOADS",
-    "UPDATES_OF_A_SUM",
-    "clipped",
-    "moves",
-    "next_clip",
-    "noised_sum",
-    "noisy_count",
-    "update_multiplier",
-]
-
 UPDATES_OF_A_SUM = ("mean", "sum", "weighted_sum")
 """The ways of aggregation that a private sum has: weighted, and as it is."""
 MOST_UPLOADS = 2**26

@@ -20,17 +20,6 @@ from motley.core.keys import Key
 from motley_privacy.accounting import Release, bound
 from motley_privacy.likelihood_ratios import Observed, gaussian_ratio, laplace_ratio
 
-__all__ = [
-    "DELTA",
-    "DIMENSIONS",
-    "LARGEST_LOSS",
-    "ROWS",
-    "TwoWorlds",
-    "clipped_rows",
-    "optima",
-    "server_rate",
-]
-
 DELTA = 1e-5
 DIMENSIONS = 8
 LARGEST_LOSS = 4.0

@@ -27,16 +27,6 @@ from motley.engines.workers import Failed, RemoteWorker, Worker, WorkerCall, Wor
 from motley_ray.cluster_state import ClusterNode, ClusterState, alive_nodes, ray_package
 from motley_ray.compared_nodes import ComparedNodes, explained
 
-__all__ = [
-    "GIVEN_UP_S",
-    "LOOK_S",
-    "ActorWorker",
-    "ListeningActor",
-    "RemoteActor",
-    "as_bytes",
-    "how_lost",
-]
-
 Bytes = NDArray[np.uint8]
 
 SILENT_S = 7.0

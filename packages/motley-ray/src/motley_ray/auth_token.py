@@ -22,8 +22,6 @@ from typing import Any
 
 from motley.core.errors import ConfigError
 
-__all__ = ["agree", "restore"]
-
 MODE = "RAY_AUTH_MODE"
 TOKEN = "RAY_AUTH_TOKEN"
 PATH = "RAY_AUTH_TOKEN_PATH"

@@ -36,8 +36,6 @@ from motley_ray.cluster_state import (
 )
 from motley_ray.compared_nodes import ComparedNodes, needs
 
-__all__ = ["RayCluster", "connect", "disconnect"]
-
 
 def connect(address: str | None, threads: int | None) -> bool:
     """Connect to a cluster unless this process is connected; return whether this call connected, so

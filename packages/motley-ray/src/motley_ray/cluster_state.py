@@ -16,19 +16,6 @@ from motley.core.errors import ConfigError
 from motley.engines.engine import EngineEvent
 from motley_ray.compared_nodes import ComparedNodes
 
-__all__ = [
-    "ClusterNode",
-    "ClusterState",
-    "alive_nodes",
-    "divided",
-    "free_in_words",
-    "in_words",
-    "needs_in_words",
-    "ray_package",
-    "room",
-    "usable_nodes",
-]
-
 WAIT_S = 600.0
 """Wall seconds to wait for room for a first worker, unless the run says otherwise."""
 _REACHED_S = 1.0

@@ -27,8 +27,6 @@ from motley.engines.serialization import modules_of
 from motley_ray import node_facts
 from motley_ray.node_facts import CODE, MISSING, RAY, facts
 
-__all__ = ["ComparedNodes", "differences", "explained", "needed", "needs"]
-
 FIRST_S = 60.0
 """Wall seconds in which the nodes that are there at the start must say what they are."""
 _LIBRARIES = ("torch", "numpy", "ray")

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["CODE", "MISSING", "RAY", "facts"]
-
 CODE = "code of "
 """How the name of a fact begins that is the hash of a source file."""
 MISSING = "ModuleNotFoundError: "

@@ -17,8 +17,6 @@ from contextlib import suppress
 from motley_ray import actors
 from motley_ray.cluster_state import alive_nodes, ray_package
 
-__all__ = ["NodeWatch", "begin", "end"]
-
 PAUSE_S = 5.0
 """Seconds between an answer and the next question."""
 _LOOK_S = 1.0

@@ -34,8 +34,6 @@ from motley_ray.cluster_state import (
 )
 from motley_ray.compared_nodes import ComparedNodes, explained
 
-__all__ = ["connected", "spread"]
-
 Work = Callable[[Experiment, Path, Path | None], Any]
 
 _PAUSE_S = 5.0

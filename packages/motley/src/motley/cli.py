@@ -26,6 +26,8 @@ from motley.commands.shared_options import (
     Data,
     Format,
     JobsOrChosen,
+    OtherNumerics,
+    Out,
     RayCluster,
     Settings,
     check_data,
@@ -35,6 +37,7 @@ from motley.commands.shared_options import (
     say,
     seeds_of,
     tell,
+    wide_console,
 )
 from motley.core.errors import ConfigError, StoreError, UserError
 from motley.core.extensions import COMES_WITH, extension, extensions, required_extension
@@ -44,8 +47,6 @@ from motley.core.untrusted import printable, shortened
 
 if TYPE_CHECKING:
     from motley.results.load import Run
-
-__all__ = ["app", "call", "main"]
 
 EXAMPLES = """\b
 Examples:
@@ -81,7 +82,6 @@ _UsageError: type[Exception] = next(
 
 _LONGEST = 1000
 """Characters of an error message; the middle of a longer one is left out."""
-_WIDTH = 160
 """Columns of the summary where no terminal says how wide it is."""
 
 
@@ -128,10 +128,6 @@ def _add_commands(app: typer.Typer) -> None:
 
 
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment.")]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given."),
-]
 Page = Annotated[
     Path | None,
     typer.Option(
@@ -171,13 +167,6 @@ PlainIntervals = Annotated[
         "--plain-intervals",
         help="Intervals of differences as if each comparison were the only one; else they hold "
         "together.",
-    ),
-]
-OtherNumerics = Annotated[
-    bool,
-    typer.Option(
-        "--allow-other-numerics",
-        help="Resume under another torch build, thread count, engine or device.",
     ),
 ]
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")]
@@ -450,8 +439,6 @@ def _show(
     plain_intervals: bool = False,
 ) -> None:
     """Print the summary and the path of the report."""
-    from rich.console import Console
-
     from motley.results.gains import missing_local
     from motley.results.labels import group_runs, label_runs
     from motley.results.measures import costs
@@ -460,9 +447,7 @@ def _show(
     from motley.results.privacy_section import claims
     from motley.results.terminal import terminal_tables
 
-    console = Console()
-    if not console.is_terminal:
-        console.width = _WIDTH
+    console = wide_console()
     for table in terminal_tables([*runs, *controls], target, plain_intervals):
         console.print(table)
     for block in claims(group_runs(runs)):

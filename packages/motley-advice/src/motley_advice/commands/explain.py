@@ -3,7 +3,6 @@ each cause carries."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,16 +11,17 @@ from motley.commands.shared_options import (
     AllowImport,
     Data,
     Jobs,
+    OtherNumerics,
+    Out,
     Settings,
     check_data,
     import_from_here,
     say,
     seeds_of,
     tell,
+    wide_console,
 )
 from motley.core.modules_loading import modules_loading
-
-__all__ = ["explain"]
 
 A = Annotated[
     str,
@@ -64,18 +64,6 @@ Runs = Annotated[
 Plan = Annotated[
     bool, typer.Option("--plan", help="Say what differs and would be run; run nothing.")
 ]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given."),
-]
-OtherNumerics = Annotated[
-    bool,
-    typer.Option(
-        "--allow-other-numerics",
-        help="Go on under another torch build, thread count, engine or device.",
-    ),
-]
-_WIDTH = 160
 
 
 def explain(
@@ -98,8 +86,6 @@ def explain(
 ) -> None:
     """Say in what two results differ as they were executed, run what lies between them, and divide
     their difference among its causes. The same command goes on where it stopped."""
-    from rich.console import Console
-
     with modules_loading():
         from motley.results.terminal import block_table
         from motley_advice.explanation.explaining import explain as explain_difference
@@ -112,9 +98,7 @@ def explain(
         )
 
     check_data(data)
-    console = Console()
-    if not console.is_terminal:
-        console.width = _WIDTH
+    console = wide_console()
 
     def show(planned: ExplanationPlan) -> None:
         console.print(block_table(difference_table(planned), "what differs"))

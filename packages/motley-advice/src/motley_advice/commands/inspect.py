@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motley.commands.shared_options import AllowImport, Data, check_data, import_from_here, tell
+from motley.commands.shared_options import (
+    AllowImport,
+    Data,
+    check_data,
+    import_from_here,
+    tell,
+    wide_console,
+)
 from motley.core.modules_loading import modules_loading
 from motley_advice.commands.table_flags import with_table_flags, written_table
 
 if TYPE_CHECKING:
     from motley_advice.inspection.inspected import Inspected
-
-__all__ = ["inspect", "page_name"]
 
 What = Annotated[
     list[Path],
@@ -56,7 +61,6 @@ Client = Annotated[
     str | None,
     typer.Option("--client", metavar="COLUMN", help="Of a single table: whose a row is."),
 ]
-_WIDTH = 160
 _ONE_OF = {"gaps": "--gap", "units": "--unit"}
 """Flags of lists that are named by an entry of theirs."""
 _TEXT = r'"(?:[^"\\]|\\.)*"'
@@ -164,7 +168,6 @@ def page_name(sources: Sequence[Path]) -> str:
 
 def _show(inspected: Inspected, shown: Callable[[str], str]) -> None:
     """Print the findings and the pitfalls; ``shown``: how what is said of a column is shown."""
-    from rich.console import Console
 
     from motley_advice.inspection.findings_terminal import (
         as_table,
@@ -174,9 +177,7 @@ def _show(inspected: Inspected, shown: Callable[[str], str]) -> None:
         heads,
     )
 
-    console = Console()
-    if not console.is_terminal:
-        console.width = _WIDTH
+    console = wide_console()
     tell(heads(inspected))
     for table in column_tables(inspected, shown):
         console.print(table)

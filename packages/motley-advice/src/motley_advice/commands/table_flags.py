@@ -9,8 +9,6 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-__all__ = ["TABLE_FLAGS", "TableFlag", "with_table_flags", "written_table"]
-
 
 class TableFlag(NamedTuple):
     """A flag for an option.

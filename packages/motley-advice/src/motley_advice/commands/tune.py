@@ -12,6 +12,8 @@ from motley.commands.shared_options import (
     AllowImport,
     Data,
     Jobs,
+    OtherNumerics,
+    Out,
     RayCluster,
     Settings,
     check_data,
@@ -19,13 +21,12 @@ from motley.commands.shared_options import (
     say,
     seeds_of,
     tell,
+    wide_console,
 )
 from motley.core.modules_loading import modules_loading
 
 if TYPE_CHECKING:
     from motley_advice.tuning.outcome import TuningResult
-
-__all__ = ["tune"]
 
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment.")]
 Over = Annotated[
@@ -77,18 +78,6 @@ HoursFirst = Annotated[
     typer.Option("--hours-first", metavar="H", help="The same in hours of virtual time."),
 ]
 Factor = Annotated[int, typer.Option("--factor", metavar="F", help="One trial in so many goes on.")]
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given."),
-]
-OtherNumerics = Annotated[
-    bool,
-    typer.Option(
-        "--allow-other-numerics",
-        help="Go on under another torch build, thread count, engine or device.",
-    ),
-]
-_WIDTH = 160
 
 
 def tune(
@@ -146,7 +135,6 @@ def _names(texts: list[str] | None) -> list[str]:
 
 def _show(result: TuningResult) -> None:
     """Print the table, and where the files are."""
-    from rich.console import Console
     from rich.table import Table
 
     from motley_advice.tuning.results import results_table, worries
@@ -155,9 +143,7 @@ def _show(result: TuningResult) -> None:
     shown = Table(*table.heads)
     for row in table.rows:
         shown.add_row(row.label, *(cell.text for cell in row.cells))
-    console = Console()
-    if not console.is_terminal:
-        console.width = _WIDTH
+    console = wide_console()
     console.print(shown)
     for line in (table.note, *worries(result)):
         tell(line)

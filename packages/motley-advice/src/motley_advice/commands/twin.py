@@ -11,15 +11,15 @@ import typer
 from motley.commands.shared_options import (
     Data,
     Jobs,
+    Out,
     Settings,
     check_data,
     raise_failures,
     say,
     seeds_of,
     tell,
+    wide_console,
 )
-
-__all__ = ["twin", "what_if"]
 
 RunDir = Annotated[
     Path,
@@ -28,13 +28,9 @@ RunDir = Annotated[
     ),
 ]
 TwinFile = Annotated[Path, typer.Argument(metavar="twin.toml", help="What motley twin wrote.")]
-Out = Annotated[
+TwinOut = Annotated[
     Path,
     typer.Option("--out", metavar="FILE.toml", help="The experiment; its tables come beside it."),
-]
-Runs = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given."),
 ]
 Over = Annotated[
     list[str] | None, typer.Option("--over", metavar="KEY=A,B", help="Values of a key.")
@@ -47,10 +43,9 @@ Target = Annotated[
     float | None,
     typer.Option("--target", metavar="0.9", help="How long until the headline metric is this."),
 ]
-_WIDTH = 160
 
 
-def twin(where: RunDir, out: Out = Path("twin.toml"), data: Data = None) -> None:
+def twin(where: RunDir, out: TwinOut = Path("twin.toml"), data: Data = None) -> None:
     """Make the twin of recorded clients: an experiment with their speeds, links and absences."""
     from motley_advice.twin.make import twin as make_twin
 
@@ -71,13 +66,11 @@ def what_if(
     target: Target = None,
     set: Settings = None,
     data: Data = None,
-    out: Runs = None,
+    out: Out = None,
     jobs: Jobs = 1,
 ) -> None:
     """Predict time and traffic of rules that a recorded federation never tried, after the twin has
     shown whether it gives back what was recorded."""
-    from rich.console import Console
-
     from motley.core.files import replacing
     from motley.core.strict_json import to_json
     from motley.experiments.sweep import parse_over
@@ -97,9 +90,7 @@ def what_if(
         progress=True,
         jobs=jobs,
     )
-    console = Console()
-    if not console.is_terminal:
-        console.width = _WIDTH
+    console = wide_console()
     console.print(block_table(forecast.table(), "predicted"))
     say(forecast.sentence())
     path = forecast.directory / "prediction.json"

@@ -20,8 +20,6 @@ from motley.experiments.lineage import result_keys
 from motley.results.aspects import ASPECTS, in_list, value_at
 from motley_advice.explanation.shapley import Combination, planned_combinations
 
-__all__ = ["READING", "Cause", "KeyDifference", "causes_of", "combined", "harmless_of", "leaves"]
-
 READING = "reading"
 """The table of a document that says how the figure is read off a run; no key of an experiment."""
 _TOGETHER = (

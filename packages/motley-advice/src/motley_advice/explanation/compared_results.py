@@ -22,16 +22,6 @@ from motley.results.labels import group_runs
 from motley.results.load import Run, load, load_all
 from motley_advice.explanation.causes import READING, KeyDifference, leaves
 
-__all__ = [
-    "Given",
-    "Reading",
-    "Side",
-    "made_here",
-    "recorded_differences",
-    "side_of",
-    "why_run_again",
-]
-
 Given = Experiment | str | Path | Mapping[str, Any]
 RECIPE = "recipe:"
 """What the name of a recipe's row begins with."""

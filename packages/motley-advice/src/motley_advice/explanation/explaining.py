@@ -24,8 +24,6 @@ from motley_advice.explanation.compared_results import Given, Reading, made_here
 from motley_advice.explanation.explanation_plan import ExplanationPlan, plan_of
 from motley_advice.explanation.shapley import CauseShares, Combination, shares
 
-__all__ = ["Explanation", "explain", "figure_of"]
-
 
 @dataclass(frozen=True)
 class Explanation:

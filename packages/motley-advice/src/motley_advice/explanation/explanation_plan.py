@@ -40,8 +40,6 @@ from motley_advice.explanation.shapley import (
     planned_combinations,
 )
 
-__all__ = ["RUNS", "ExplanationPlan", "plan_of"]
-
 RUNS = 160
 """Runs of a plan unless a budget is given: all combinations of five causes with five seeds."""
 ROUNDS = ("last", "best")
@@ -211,7 +209,7 @@ def plan_of(
     no sense, a side that cannot run, or a budget that is too small.
     """
     side_a = side_of(a, overrides, data)
-    side_b = _other_side(side_a, b, changes, overrides, data)
+    side_b = _other_side(side_a, b, changes, overrides=overrides, data=data)
     planned_seeds = _seeds(side_a, side_b, seeds)
     side_a, side_b = (side.with_seed(planned_seeds[0]) for side in (side_a, side_b))
     tasks = [

@@ -33,8 +33,6 @@ from motley_advice.explanation.causes import KeyDifference
 from motley_advice.explanation.explaining import Explanation, figure_of
 from motley_advice.explanation.explanation_plan import ExplanationPlan
 
-__all__ = ["difference_table", "notes", "share_table", "write_explanation"]
-
 _CHOSEN = {"dtype", "precision", "products"}
 """Numerics that are keys of an experiment, and may be causes."""
 _TEST_SAMPLES = {"task", "split", "population"}

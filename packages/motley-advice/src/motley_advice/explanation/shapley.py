@@ -24,16 +24,6 @@ import numpy as np
 
 from motley.core.arrays import Floats
 
-__all__ = [
-    "EXACT",
-    "CauseShares",
-    "Combination",
-    "all_combinations",
-    "end_combinations",
-    "planned_combinations",
-    "shares",
-]
-
 Combination = frozenset[int]
 """The numbers of the causes that have B's value."""
 EXACT = 5

@@ -12,8 +12,6 @@ from scipy.stats import nbinom, poisson
 
 from motley.core.arrays import Floats, Ids, Ints
 
-__all__ = ["absent_classes", "shared_rows"]
-
 CHANCE = 0.02
 COPIED = 0.005
 """Probabilities that any client of a clean federation is called outlying for an absent class, and

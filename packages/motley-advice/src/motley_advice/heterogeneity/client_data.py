@@ -26,8 +26,6 @@ from motley.tasks.preparation import ArrayPreparation, NumberColumn, Preparation
 from motley.tasks.task import Federation, Targets, label_counts
 from motley_advice.heterogeneity.features import cheap_features
 
-__all__ = ["ClientData", "Sample", "of_arrays", "of_federation"]
-
 BINS = 5
 """Quantile bins of a regression's first target, which stand for classes."""
 BUDGET = 6000

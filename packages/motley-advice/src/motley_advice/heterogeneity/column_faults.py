@@ -41,19 +41,6 @@ from scipy.stats import t as student
 from motley.core.arrays import Bools, Floats, Ints
 from motley.core.keys import Key
 
-__all__ = [
-    "MANY",
-    "ColumnFaults",
-    "Rows",
-    "class_sums",
-    "column_faults",
-    "differences",
-    "excess",
-    "normal_scores",
-    "repaired",
-    "spread_ratio",
-]
-
 CHANCE = 0.01
 """Probability that any client of a clean federation is called outlying by its columns."""
 _ROWS = 8

@@ -27,8 +27,6 @@ from motley.core.arrays import Bools, Floats, Ints
 from motley.core.keys import Key
 from motley_advice.heterogeneity.column_faults import Rows, class_sums, differences
 
-__all__ = ["ColumnShift", "column_shifts"]
-
 CHANCE = 0.001
 """Probability that any column of equal clients is told."""
 _LEAST = 0.2

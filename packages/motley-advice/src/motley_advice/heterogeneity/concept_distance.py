@@ -29,8 +29,6 @@ from motley_advice.heterogeneity.client_data import Sample
 from motley_advice.heterogeneity.findings import Finding
 from motley_advice.heterogeneity.neighbours import Near, foreign, votes
 
-__all__ = ["Rules", "concept_finding"]
-
 _GROUPS = 8
 _PER_GROUP = 4
 """Groups of clients at most, and drawn clients a group on average at least."""

@@ -20,8 +20,6 @@ from motley.core.arrays import Bools
 from motley_advice.heterogeneity.client_data import ClientData
 from motley_advice.heterogeneity.findings import Finding
 
-__all__ = ["certain_copies", "duplicate_findings", "sample_hashes"]
-
 _CHUNK = 2**14
 _NAMES = ("duplicates", "duplicates_within", "copied")
 _LONE = 0.9

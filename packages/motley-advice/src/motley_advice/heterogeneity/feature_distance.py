@@ -21,8 +21,6 @@ from motley_advice.heterogeneity.client_data import Sample
 from motley_advice.heterogeneity.features import standardised
 from motley_advice.heterogeneity.findings import Finding
 
-__all__ = ["feature_findings"]
-
 _PAIRS = 60
 _TRIED = 400
 _LEAST = 12

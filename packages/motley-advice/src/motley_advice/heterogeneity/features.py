@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from motley.core.keys import Key
 
-__all__ = ["cheap_features", "standardised"]
-
 _CELLS = 8
 _ROUGH = 2
 _WIDTH = 64

@@ -20,8 +20,6 @@ from motley.core.arrays import Floats
 from motley.core.errors import DataError, suggest
 from motley.core.strict_json import restored, to_json
 
-__all__ = ["PROFILE", "DifferingColumn", "Finding", "How", "Inspection", "OutlyingClient"]
-
 How = Literal["exact", "estimated", "not measurable"]
 """How a finding's value was got: counted, estimated from samples, or not at all."""
 

@@ -30,8 +30,6 @@ from motley_advice.heterogeneity.column_faults import (
     repaired,
 )
 
-__all__ = ["LabelFault", "guessed_classes", "label_faults"]
-
 CHANCE = 0.004
 """Probability that any client of a clean federation is called outlying by its labels."""
 _LEAST = 8

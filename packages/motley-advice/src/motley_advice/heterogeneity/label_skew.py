@@ -22,8 +22,6 @@ from motley.core.arrays import Floats, Ints
 from motley_advice.heterogeneity.client_data import ClientData
 from motley_advice.heterogeneity.findings import Finding
 
-__all__ = ["label_findings"]
-
 _MANY = 1000
 _BLOCK = 2**22
 """Numbers of a block of histograms; limits memory to some 100 MB for any number of clients."""

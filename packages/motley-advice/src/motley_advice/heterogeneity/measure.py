@@ -24,8 +24,6 @@ from motley_advice.heterogeneity.outlying import outlying_clients
 from motley_advice.heterogeneity.sizes import size_findings
 from motley_advice.heterogeneity.wrong_labels import noise_findings
 
-__all__ = ["measure", "measure_arrays"]
-
 _SAMPLED = ("feature_shift", "domains", "concept_shift", "label_noise", "label_noise_spread")
 _LEAST = 40
 """Samples below which neighbours say nothing."""

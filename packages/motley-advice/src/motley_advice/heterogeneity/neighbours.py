@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from motley.core.arrays import Bools, Floats, Ints
 from motley_advice.heterogeneity.client_data import Sample
 
-__all__ = ["VOTERS", "Near", "agreeing", "foreign", "nearest", "votes"]
-
 _REACH = 600
 """Neighbours of a sample that are known at most; a tenth of the samples if these are fewer."""
 _REACH_LEAST = 60

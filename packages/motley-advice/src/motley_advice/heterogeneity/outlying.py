@@ -31,8 +31,6 @@ from motley_advice.heterogeneity.features import cheap_features
 from motley_advice.heterogeneity.findings import DifferingColumn, OutlyingClient
 from motley_advice.heterogeneity.label_faults import LabelFault, guessed_classes, label_faults
 
-__all__ = ["outlying_clients"]
-
 _CLIENTS = 4
 """Clients below which none is an outlying one by its columns or labels."""
 CLIENTS = 2000

@@ -10,8 +10,6 @@ import numpy as np
 from motley.core.arrays import Ints
 from motley_advice.heterogeneity.findings import Finding
 
-__all__ = ["size_findings"]
-
 
 def size_findings(sizes: Ints) -> list[Finding]:
     """Return the findings ``size_gini`` and ``largest_share``, exact, of each client's number of

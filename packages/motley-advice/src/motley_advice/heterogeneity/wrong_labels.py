@@ -33,8 +33,6 @@ from motley_advice.heterogeneity.concept_distance import Rules
 from motley_advice.heterogeneity.findings import Finding
 from motley_advice.heterogeneity.neighbours import VOTERS, Near, foreign, votes
 
-__all__ = ["noise_findings"]
-
 _NAMES = ("label_noise", "label_noise_spread")
 _TOLERANCE = 0.01
 _FEW = 5

@@ -45,8 +45,6 @@ from motley.rounds.state import RunState
 from motley.tasks.task import Federation
 from motley_advice.heterogeneity.findings import Finding
 
-__all__ = ["among_clients", "beside_chance", "drift_after", "drift_at_start", "of_all"]
-
 CLIENTS = 200
 LEAST = 10
 """Clients whose gradients are measured, at most and at least."""

@@ -11,8 +11,6 @@ from motley.tasks.column_table import ColumnTable
 from motley.tasks.task import Federation
 from motley_advice.heterogeneity.findings import Inspection
 
-__all__ = ["InspectedFederation"]
-
 
 @dataclass(frozen=True, eq=False)
 class InspectedFederation:

@@ -23,8 +23,6 @@ from motley_advice.inspection.words import interval_text, title, value_text
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["as_table", "bullets", "client_tables", "column_tables", "heads"]
-
 _TOLD = 5
 """Columns in which clients differ that are told with their numbers, at most."""
 

@@ -20,8 +20,6 @@ from motley_advice.heterogeneity.findings import OutlyingClient
 from motley_advice.inspection.federation import InspectedFederation
 from motley_advice.inspection.inspection_page import inspection_page
 
-__all__ = ["Inspected"]
-
 
 @dataclass(frozen=True, eq=False)
 class Inspected:

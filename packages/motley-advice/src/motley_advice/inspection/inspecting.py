@@ -41,8 +41,6 @@ from motley_advice.inspection.planned import synchronous_loop
 from motley_advice.inspection.sources import InspectionSource, source_of
 from motley_advice.inspection.system import system_findings
 
-__all__ = ["inspect"]
-
 VARIANTS = 40
 """Variants of an experiment that are searched for pitfalls, at most."""
 _DATA = (

@@ -27,8 +27,6 @@ from motley_advice.inspection.federation import InspectedFederation
 from motley_advice.inspection.pictures import client_curves, drift_curves, profile_bars
 from motley_advice.inspection.words import bytes_in_words, interval_text, title, value_text
 
-__all__ = ["columns_read", "experiment_lines", "finding_names", "inspection_page"]
-
 SYSTEM = (
     "speed_spread",
     "step_s",

@@ -36,8 +36,6 @@ from motley.tasks.table_readers import (
 from motley.tasks.task import Federation
 from motley.tasks.unscaled import large_targets
 
-__all__ = ["LEFT_OUT", "experiment_of", "federation_of", "holds_tables", "table_name"]
-
 LEFT_OUT = "columns left out"
 """The federation's note of columns that are no inputs: dates, ids, and words among numbers."""
 _COHORT = 10

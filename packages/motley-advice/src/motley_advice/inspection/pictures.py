@@ -25,8 +25,6 @@ from motley_advice.heterogeneity.findings import PROFILE
 from motley_advice.inspection.federation import InspectedFederation
 from motley_advice.inspection.words import title, value_text
 
-__all__ = ["client_curves", "drift_curves", "profile_bars"]
-
 _ABOVE = 0.05
 """Share of an axis that is free above a curve."""
 POINTS = 200

@@ -22,8 +22,6 @@ from motley.rounds.planning import WorkPlanner
 from motley.timing.synchrony import Synchronous
 from motley_advice.heterogeneity.findings import Inspection, OutlyingClient
 
-__all__ = ["PITFALLS", "Examined", "of_data", "pitfalls"]
-
 DIFFERENT = 0.2
 """Label divergence, feature shift or concept shift from which clients count as different in this
 respect."""

@@ -9,8 +9,6 @@ from typing import Any
 
 from motley.experiments import registry
 
-__all__ = ["PITFALLS_OF_SETS", "pitfalls_of_set"]
-
 Keys = Mapping[str, Any]
 """All keys of one run, as an experiment resolves them."""
 _DATA = ("task", "partition", "label_noise", "feature_shift", "concept_shift", "population")

@@ -23,8 +23,6 @@ from motley.rounds.simulated import simulation
 from motley.timing.synchrony import Synchronous
 from motley.timing.timeline import Timelines
 
-__all__ = ["PlannedRounds", "planned_rounds", "synchronous_loop"]
-
 OFFLINE_S = 60.0
 """Virtual seconds after which a round in which nobody is online is asked for again."""
 

@@ -25,8 +25,6 @@ from motley_advice.inspection.own_tables import (
     table_name,
 )
 
-__all__ = ["InspectionSource", "source_of"]
-
 _SAME = (
     "task",
     "partition",

@@ -30,8 +30,6 @@ from motley.transport.ledger import VALUE_BITS
 from motley_advice.heterogeneity.findings import Finding
 from motley_advice.inspection.planned import PlannedRounds, planned_rounds
 
-__all__ = ["scaled_ratio", "system_findings"]
-
 ROUNDS = 50
 """Rounds that are planned for waiting and dropouts."""
 _MOMENTS = 168

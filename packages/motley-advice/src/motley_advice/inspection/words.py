@@ -8,8 +8,6 @@ from motley.results.blocks import DASH
 from motley.results.number_text import short_number
 from motley_advice.heterogeneity.findings import Finding
 
-__all__ = ["bytes_in_words", "interval_text", "title", "value_text"]
-
 _TITLES = {
     "size_gini": "sizes: Gini",
     "largest_share": "sizes: largest share",

@@ -20,8 +20,6 @@ from motley.results.fairness import client_values
 from motley.results.load import Run
 from motley.results.number_text import MB
 
-__all__ = ["DIVERGED", "MISSED", "Objective", "ObjectiveValue", "mean_value", "parse_objective"]
-
 DIVERGED = 1e12
 """Order of a trial without a number, or with a larger loss than this: behind every other."""
 MISSED = 1e9

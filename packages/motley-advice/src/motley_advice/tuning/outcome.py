@@ -18,17 +18,6 @@ from motley.results.load import Run
 from motley_advice.tuning.objectives import Objective, ObjectiveValue, mean_value
 from motley_advice.tuning.plan import MethodPlan, TuningPlan
 
-__all__ = [
-    "StepResult",
-    "TunedMethod",
-    "TuningResult",
-    "TuningTrial",
-    "best_of",
-    "better_before",
-    "share_of",
-    "trials_csv",
-]
-
 
 @dataclass(frozen=True)
 class StepResult:

@@ -17,8 +17,6 @@ from motley.experiments.sweep import expand, parse_over
 from motley_advice.tuning.objectives import Objective, parse_objective
 from motley_advice.tuning.spaces import Space, parse_space
 
-__all__ = ["Halving", "MethodPlan", "TuningPlan", "plan_of"]
-
 VALIDATION = 0.2
 """Share of each client's training samples that is set aside where the file sets none aside."""
 _FIXED = (

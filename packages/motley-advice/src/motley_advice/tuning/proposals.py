@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.storages import JournalStorage
 
-__all__ = ["Proposals", "need_optuna", "opened"]
-
 SPREAD = 8
 """The first trials, which are spread evenly over the spaces; from then on Optuna's TPE proposes."""
 _ATTEMPTS = 10

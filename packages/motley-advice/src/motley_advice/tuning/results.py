@@ -38,8 +38,6 @@ from motley_advice.tuning.outcome import (
 from motley_advice.tuning.spaces import NumberSpace, Space
 from motley_advice.tuning.study_words import in_words, shown, with_interval
 
-__all__ = ["results_table", "worries", "write_results"]
-
 
 def write_results(result: TuningResult) -> Path:
     """Write all files of a finished study into its folder; return the path of the report.

@@ -15,8 +15,6 @@ from typing import Any
 from motley.core.errors import ConfigError
 from motley.experiments.sweep import parse_over
 
-__all__ = ["ChoiceSpace", "NumberSpace", "Space", "parse_space", "parse_spaces"]
-
 _KINDS = "a..b, log:a..b, int:a..b, or x,y,z"
 _STEPS = 1000
 """A number is rounded to about a thousandth of its range, or of itself where its logarithm is

@@ -42,8 +42,6 @@ from motley_advice.tuning.proposals import Proposals, need_optuna, opened
 from motley_advice.tuning.results import write_results
 from motley_advice.tuning.study_words import folder_name, in_words, long, shown
 
-__all__ = ["tune"]
-
 Say = Callable[[str], None]
 OneExperiment = Experiment | str | Path | Mapping[str, Any]
 

@@ -9,8 +9,6 @@ from typing import Any
 from motley.results.measures import Interval
 from motley_advice.tuning.objectives import Objective, ObjectiveValue
 
-__all__ = ["folder_name", "in_words", "long", "shown", "with_interval"]
-
 
 def in_words(values: Mapping[str, Any]) -> str:
     """Return values by the last parts of their keys: ``lr = 0.03, mu = 0.1``."""

@@ -36,17 +36,6 @@ import numpy as np
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.keys import normal_quantile
 
-__all__ = [
-    "Law",
-    "Usual",
-    "beta_counts",
-    "common",
-    "fitted",
-    "held_out",
-    "presence",
-    "usual",
-]
-
 POINTS = 41
 """Quantiles that are kept of a client's law."""
 POOLED = 5.0

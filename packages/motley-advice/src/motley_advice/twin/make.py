@@ -26,8 +26,6 @@ from motley_advice.twin.fit import LEVEL, Law, beta_counts, fitted, held_out, pr
 from motley_advice.twin.predictions import elapsed_s
 from motley_advice.twin.recorded_clients import Records, read
 
-__all__ = ["Twin", "twin"]
-
 NO_TASK = ("Flower app", "own")
 """Recorded tasks that only their own program can build."""
 BATCH = 32

@@ -20,8 +20,6 @@ from motley.results.load import Run
 from motley.results.method_groups import method_numbers
 from motley.results.number_text import MB, short_number
 
-__all__ = ["Predicted", "elapsed_s", "predicted_section"]
-
 Groups = Mapping[str, Sequence[Run]]
 
 

@@ -14,8 +14,6 @@ from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import DataError
 from motley.results.load import Run, load
 
-__all__ = ["Records", "read"]
-
 TIMES = ("download_s", "compute_s", "upload_s")
 
 

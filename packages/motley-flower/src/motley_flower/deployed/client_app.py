@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from motley_flower.deployed.secure_rounds import ClientSecrets
     from motley_flower.secure.terms import SecureOptions
 
-__all__ = ["Node", "serve"]
-
 MakeTask = Callable[[int, Mapping[str, Any]], "Task"]
 """A client's number and its node's configuration -> its data and model."""
 

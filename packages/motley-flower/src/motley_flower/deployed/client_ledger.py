@@ -24,8 +24,6 @@ from motley.core.files import changed, disk_error, replacing, sync_folder, with_
 from motley.core.strict_json import restored, to_json
 from motley_flower.deployed.protocol import Told
 
-__all__ = ["ClientLedger"]
-
 
 class ClientLedger:
     """The releases of one client, in a file that its owner alone can read; processes of the client

@@ -22,8 +22,6 @@ from motley_flower.deployed.protocol import Order
 from motley_flower.deployed.request_codec import RequestCodec
 from motley_flower.messages import SHARE, failure_of_app
 
-__all__ = ["ClientRegistry", "Limits"]
-
 T = TypeVar("T")
 _LOG = logging.getLogger("motley.flower")
 

@@ -59,8 +59,6 @@ from motley_flower.secure_messages import refuse_single
 if TYPE_CHECKING:
     from motley_flower.deployed.secure_rounds import ClientSecrets
 
-__all__ = ["ClientRuntime"]
-
 
 class ClientRuntime:
     """Answers orders for the clients whose data it has.

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from motley_flower.secure.terms import SecureTerms
     from motley_privacy.distributed_noise import ClientNoise
 
-__all__ = ["NoisySums"]
-
 
 class NoisySums:
     """Counts the sums of one experiment that each client of a folder takes part in, and adds noise.

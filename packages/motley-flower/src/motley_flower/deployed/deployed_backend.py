@@ -60,8 +60,6 @@ if TYPE_CHECKING:
     from motley_flower.deployed.secure_rounds import DeployedSums
     from motley_privacy.private_rounds import PrivateRounds
 
-__all__ = ["DeployedBackend", "DeployedClients", "DeploymentStage"]
-
 _LOG = logging.getLogger("motley.flower")
 
 

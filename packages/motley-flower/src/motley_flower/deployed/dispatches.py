@@ -17,8 +17,6 @@ from motley.engines.engine import TrainResult
 from motley.rounds.in_flight import DISPATCH_COLUMNS, InFlight
 from motley.timing.timeline import Timelines
 
-__all__ = ["DeployedDispatch", "landed_table", "waiting_table"]
-
 
 @dataclass(eq=False)
 class DeployedDispatch:

@@ -21,8 +21,6 @@ from motley_flower.limited_grid import LimitedGrid
 from motley_flower.messages import WALL_CLOCK, Grid, Outbox, WallClock, flower
 from motley_flower.node_registry import NodeRegistry
 
-__all__ = ["GridTransport", "Reply", "WaitingTransport", "bytes_in", "content_of"]
-
 Channel = Literal["train", "query"]
 ACTION = "motley"
 """What a client app's functions are registered under: ``@app.train("motley")``,

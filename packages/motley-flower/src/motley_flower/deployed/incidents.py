@@ -14,8 +14,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["IncidentLog", "in_a_line"]
-
 Event = Literal[
     "lost",
     "rejected",

@@ -33,8 +33,6 @@ from torch import Tensor
 from motley.algorithms.parts import ClientState
 from motley.core.files import disk_error, private_folder, replacing, sync_folder
 
-__all__ = ["ClientStateFile"]
-
 _LOG = logging.getLogger("motley.flower")
 _LAST = "last"
 _NEXT = "next"

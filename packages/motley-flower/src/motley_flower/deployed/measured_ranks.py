@@ -11,8 +11,6 @@ from motley.rounds.holdings.slices import HeldSlices
 from motley.world.interfaces import World
 from motley_flower.deployed.client_registry import ClientRegistry
 
-__all__ = ["MeasuredSlices"]
-
 
 class MeasuredSlices(HeldSlices):
     """The share of the ranks that the experiment's capacity gives each deployed client, by the

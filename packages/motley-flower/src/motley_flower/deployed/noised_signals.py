@@ -30,8 +30,6 @@ from motley_flower.deployed.protocol import Noise, Order, Told, agreement
 if TYPE_CHECKING:
     from motley_privacy.options import Privacy, SignalNoise
 
-__all__ = ["ClientSignals"]
-
 
 class ClientSignals:
     """Clips and noises a client's signals, and counts what leaves it.

@@ -27,8 +27,6 @@ from motley.tasks.own import own_task
 from motley.tasks.own_loss import LossFunction, Over
 from motley.tasks.task import Federation, Task, Transform
 
-__all__ = ["client_task", "server_task"]
-
 Make = Callable[[], nn.Module]
 
 

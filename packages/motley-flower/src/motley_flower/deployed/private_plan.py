@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from motley_privacy.privacy_plan import PrivacyPlan
     from motley_privacy.private_rounds import PrivateRounds
 
-__all__ = ["hides_cohorts", "plan_of", "rounds_of"]
-
 
 def hides_cohorts(experiment: Experiment) -> bool:
     """Return whether an experiment is private, and its account counts on hidden cohorts."""

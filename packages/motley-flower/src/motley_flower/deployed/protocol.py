@@ -40,20 +40,6 @@ from motley.experiments.config import Experiment
 from motley.transport import wire
 from motley.transport.packet import CODINGS, Coding, Packet, PacketSpec
 
-__all__ = [
-    "PROTOCOL",
-    "SPARE",
-    "Answer",
-    "Noise",
-    "Order",
-    "agreement",
-    "open_answer",
-    "open_order",
-    "pack",
-    "packet_spec",
-    "unpack",
-]
-
 Kind = Literal["enrol", "probe", "train", "secure"]
 Told = NDArray[np.float64]
 Noise = tuple[NoiseLaw, float | None, float | None, float]

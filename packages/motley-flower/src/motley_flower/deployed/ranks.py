@@ -16,8 +16,6 @@ from torch import Tensor
 
 from motley.core.layout import Layout
 
-__all__ = ["narrowed", "sent_part", "widened"]
-
 
 def narrowed(value: Tensor, layout: Layout, width: float) -> Tensor:
     """Return the numbers ``[d]`` of a vector of the whole model ``[D]`` that a client of this share

@@ -45,9 +45,6 @@ from motley_flower.deployed.protocol import (
 from motley_flower.deployed.ranks import narrowed, widened
 from motley_flower.messages import SHARE
 
-__all__ = ["RequestCodec"]
-
-
 MOST_EXAMPLES = 2**40
 """Training samples that a client may say it has."""
 

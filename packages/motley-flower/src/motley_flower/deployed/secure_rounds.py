@@ -52,8 +52,6 @@ try:
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 
-__all__ = ["ClientSecrets", "DeployedSums", "secure_claim", "secure_refusal"]
-
 _LOG = logging.getLogger("motley.flower")
 
 

@@ -355,7 +355,9 @@ def deployment(
         plan = plan_of(config)
         noise = None if plan is None else plan.client_noise
         sums = (
-            None if options is None else _sums(options, register, registry, codec, channel, noise)
+            None
+            if options is None
+            else _sums(options, register, registry, codec=codec, channel=channel, noise=noise)
         )
         deployed = DeployedBackend(
             config=config,

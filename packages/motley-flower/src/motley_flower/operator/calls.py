@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from motley.core.errors import ConfigError
 from motley_flower.messages import flower
 
-__all__ = ["Address", "Called", "call", "load_private_key", "new_private_key", "pem_of", "signed"]
-
 LIMIT_S = 15.0
 MEDIA = "application/protobuf"
 MOST_BYTES = 16_000_000

@@ -29,8 +29,6 @@ except ModuleNotFoundError:
         f"keys and certificates need cryptography; {install_hint(folder='motley-flower')}"
     ) from None
 
-__all__ = ["new_authority", "new_client_key", "new_server_certificate", "write_secret"]
-
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 397
 """How long certificates are valid."""

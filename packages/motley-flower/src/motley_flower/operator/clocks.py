@@ -24,8 +24,6 @@ from pathlib import Path
 
 from motley_flower.operator.calls import Address, call
 
-__all__ = ["MOST_APART_S", "ahead_s", "clock_problem", "main"]
-
 MOST_APART_S = 4.0
 """Seconds that the clocks of two machines may differ: Flower refuses a signature that is 5 s from
 the future, or 305 s old."""

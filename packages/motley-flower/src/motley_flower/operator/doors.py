@@ -35,8 +35,6 @@ from motley_flower.operator.clocks import MOST_APART_S, ahead_s
 from motley_flower.operator.kits import KIT_FILE, Deployment
 from motley_flower.operator.pages import LOCAL_PORT, command
 
-__all__ = ["doors", "doors_of_a_kit"]
-
 LEAST_DAYS = 14
 NOBODY = 65534
 """The account that owns nothing, by its number on Linux."""

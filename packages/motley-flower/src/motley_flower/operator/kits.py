@@ -32,17 +32,6 @@ from motley_flower.operator.certificates import (
     write_secret,
 )
 
-__all__ = [
-    "KIT_FILE",
-    "Deployment",
-    "add_client",
-    "begin",
-    "open_deployment",
-    "renew_certificate",
-    "revoke_client",
-    "set_limit",
-]
-
 KIT_FILE = "kit.toml"
 """The file of a client's kit that says where its server is."""
 PORT = 8443

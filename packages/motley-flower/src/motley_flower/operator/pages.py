@@ -6,18 +6,6 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-__all__ = [
-    "CLIENT_PAGE",
-    "CLIENT_START",
-    "FIREWALL",
-    "FLEET_CALLS",
-    "LOCAL_PORT",
-    "PROXY",
-    "SERVER_PAGE",
-    "SERVER_START",
-    "command",
-]
-
 _COMMANDS = {
     "add": "add {name} --dir {folder}",
     "add_key": "add {name} --dir {folder} --key {key}",

@@ -11,8 +11,6 @@ from motley_flower.messages import flower
 from motley_flower.operator.calls import Address, call, pem_of
 from motley_flower.operator.kits import Deployment
 
-__all__ = ["register_clients"]
-
 
 def register_clients(there: Deployment, wait_s: float = 0.0) -> dict[str, list[str]]:
     """Register the keys of the file of clients at the SuperLink on this machine and unregister all

@@ -20,8 +20,6 @@ from typing import Any
 
 from motley_flower.messages import flower
 
-__all__ = ["end_with_a_thread", "main", "tell_of_a_refusal"]
-
 LEAVE_S = 20.0
 """Seconds in which Flower may end its own processes."""
 _REFUSED = (

@@ -20,8 +20,6 @@ from motley_flower.messages import flower
 from motley_flower.operator.calls import Address, call
 from motley_flower.operator.kits import Deployment
 
-__all__ = ["RunLog", "has_ended_child", "rotate", "shrink", "tend"]
-
 _LOG = logging.getLogger("motley.flower.operator")
 
 LOOK_S = 15.0

@@ -15,8 +15,6 @@ from motley.core import codec
 from motley.results.marks import Mark
 from motley.results.stream import Stream, read_stream
 
-__all__ = ["FILE", "History", "HistoryEntry"]
-
 FILE = "history.arrows"
 _SCHEMA = pa.schema([("kind", pa.string()), ("round", pa.int64()), ("value", pa.binary())])
 

@@ -13,8 +13,6 @@ from motley.core import codec
 from motley_flower.messages import flower
 from motley_flower.strategy.attributes import nested
 
-__all__ = ["AttributeValues", "UnwritableError", "attributes_of", "pack", "unpack"]
-
 _PLAIN = (type(None), bool, int, float, str, bytes)
 _RECORDS = ("MetricRecord", "ConfigRecord")
 

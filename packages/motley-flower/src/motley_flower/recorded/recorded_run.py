@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
     from motley_flower.strategy.coordinator import SelectionCoordinator
 
-__all__ = ["RecordedRun"]
-
 _KINDS = ("training", "clients", "server")
 
 

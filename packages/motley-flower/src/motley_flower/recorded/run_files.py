@@ -31,8 +31,6 @@ from motley_flower.recorded.history import History
 if TYPE_CHECKING:
     from motley_flower.strategy.coordinator import SelectionCoordinator
 
-__all__ = ["RunFiles"]
-
 _SAME = ("selector", "algorithm", "cohort", "seed", "horizon")
 """Keys of the record by which a run is known again."""
 

@@ -15,17 +15,6 @@ from motley_flower.deployed.incidents import IncidentLog
 from motley_flower.strategy.coordinator import SelectionCoordinator
 from motley_flower.strategy.round_observer import named_metrics
 
-__all__ = [
-    "client_rows",
-    "evaluation_rows",
-    "federation_rows",
-    "incident_rows",
-    "mean_metrics",
-    "noted_rows",
-    "round_row",
-    "traffic_columns",
-]
-
 _HEADLINES = ("loss", "accuracy")
 _AS_REPORTED = ("num_examples", "local_steps", "compute_s", "bits_down", "bits_up")
 

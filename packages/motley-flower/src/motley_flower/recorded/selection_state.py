@@ -12,8 +12,6 @@ from motley_flower.node_registry import Enrolment
 from motley_flower.strategy.coordinator import SelectionCoordinator
 from motley_flower.strategy.participation import ParticipationRow
 
-__all__ = ["participation_rows", "restore_selection", "save_selection"]
-
 
 def save_selection(coordinator: SelectionCoordinator) -> dict[str, Any]:
     """Return everything that the selection of later rounds depends on, as plain values and

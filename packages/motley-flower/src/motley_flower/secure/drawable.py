@@ -26,8 +26,6 @@ from motley.selectors.selector import Selector
 from motley.selectors.tifl import TiFL
 from motley.selectors.uniform import Uniform
 
-__all__ = ["DrawRule", "DrawTable", "check_drawable"]
-
 DrawRule = Literal["uniform", "weighted", "tiers"]
 _HEAD = struct.Struct("<BI")
 _MOST_TIERS = 10_000

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 from motley.core.arrays import Floats
 from motley.core.errors import ConfigError, RoundAbandonedError
 
-__all__ = ["Entropy", "FixedPoint", "Words"]
-
 Words = NDArray[Any]
 """Whole numbers modulo 2^32 or 2^64: uint32 or uint64."""
 Entropy = Callable[[int], bytes]

@@ -25,8 +25,6 @@ from motley_flower.secure.masking_client import SecureClient
 from motley_flower.secure.terms import SecureOptions, SecureTerms, Step
 from motley_flower.secure.verifiable_draws import DRAWS, LINK, DrawClient
 
-__all__ = ["AGREEMENTS", "SecureEndpoint"]
-
 AGREEMENTS = 8
 """Agreements on draws, with one register, for which a client reveals its nonce unless it is told
 otherwise."""

@@ -20,8 +20,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from motley.core.errors import ConfigError
 
-__all__ = ["as_register", "new_identity", "read_identity", "strict_json"]
-
 _KEY = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(r"0|[1-9][0-9]{0,9}")
 _LARGEST = 2**25

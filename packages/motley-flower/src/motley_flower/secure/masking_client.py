@@ -41,8 +41,6 @@ from motley_flower.secure.terms import (
     sealed,
 )
 
-__all__ = ["SecureClient"]
-
 
 class SecureClient:
     """The state machine of one client.

@@ -22,22 +22,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from motley.core.errors import SecureAggregationError
 from motley_flower.secure.encoding import Entropy, Words
 
-__all__ = [
-    "ENVELOPE",
-    "SEED",
-    "add_stream",
-    "agree",
-    "combine_shares",
-    "derive",
-    "is_public_key",
-    "open_envelope",
-    "public_key",
-    "seal_envelope",
-    "sign",
-    "split_seed",
-    "verify",
-]
-
 SEED = 16
 """Bytes of a secret that is shared: Shamir's scheme in pycryptodome takes no other length."""
 _NONCE = 12

@@ -15,8 +15,6 @@ from motley_flower.secure.encoding import Words
 from motley_flower.secure.server import Messages, SecureServer
 from motley_flower.secure.terms import SecureTerms
 
-__all__ = ["CohortHistory", "SecureRound"]
-
 Question = Callable[[Messages], Mapping[int, object]]
 """Sends one message to each of these clients, waits, and returns the answers by client; those that
 do not answer are left out."""

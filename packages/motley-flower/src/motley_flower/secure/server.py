@@ -39,8 +39,6 @@ from motley_flower.secure.terms import (
     sealed,
 )
 
-__all__ = ["SecureServer"]
-
 Messages = dict[int, bytes]
 Answers = Mapping[int, object]
 Combine = Callable[[Callable[[Any], bytes], Iterable[Any]], Iterator[bytes]]

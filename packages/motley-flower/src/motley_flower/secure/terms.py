@@ -41,21 +41,6 @@ from motley.core.errors import ConfigError, SecureAggregationError
 from motley_flower.secure.drawable import DrawRule
 from motley_flower.secure.encoding import FixedPoint
 
-__all__ = [
-    "HEADER",
-    "KEYS_SIZE",
-    "LONGEST_CHAIN",
-    "SIGNATURE",
-    "SecureOptions",
-    "SecureTerms",
-    "Step",
-    "bitmap",
-    "listed",
-    "opened",
-    "peers",
-    "sealed",
-]
-
 LARGEST_COHORT = 200
 """Every client shares with every other one; for larger cohorts a sparse graph would be needed,
 which is not built."""

@@ -48,8 +48,6 @@ from motley_flower.secure.keyfiles import strict_json
 from motley_flower.secure.primitives import sign, verify
 from motley_flower.secure.terms import LONGEST_CHAIN, SIGNATURE, bitmap, listed
 
-__all__ = ["DRAWS", "LINK", "DrawClient", "DrawServer", "draw", "verify_draws"]
-
 DRAWS = {"freeze": 11, "committed": 12, "signed": 13, "opened": 14}
 """The first byte of each message of the server."""
 LINK = 32

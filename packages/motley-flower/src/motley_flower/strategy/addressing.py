@@ -13,8 +13,6 @@ from motley.core.records import Cohort
 from motley_flower.messages import flower
 from motley_flower.node_registry import RECORD
 
-__all__ = ["address_messages", "ask_for"]
-
 
 def address_messages(
     messages: Iterable[Any], clients: Mapping[int, int], cohort: Cohort

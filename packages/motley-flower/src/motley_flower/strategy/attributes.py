@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["attribute", "nested", "temporarily"]
-
 
 def nested(strategy: Any) -> Iterator[Any]:
     """Yield a strategy and the strategies that it wraps (differential privacy, one of Flower's

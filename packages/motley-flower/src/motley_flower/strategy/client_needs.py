@@ -11,8 +11,6 @@ from motley.core.records import SIGNALS, SignalRequirements
 from motley_flower.checked_numbers import only_metrics
 from motley_flower.node_registry import RECORD
 
-__all__ = ["ClientNeeds"]
-
 PAGE = "docs/deploy/which-rule.md"
 _OCCASIONS = {
     "enrolled": "at enrolment",

@@ -50,8 +50,6 @@ from motley_flower.strategy.strategy_state import MOST_REFUSALS, OpenRound, Sele
 if TYPE_CHECKING:
     from motley_flower.strategy.secure_sums import SecureSums
 
-__all__ = ["SelectionCoordinator"]
-
 POLL_S = 1.0
 """Seconds between two looks at the connected nodes while a round waits for more."""
 _NONE: Mapping[str, Any] = {}

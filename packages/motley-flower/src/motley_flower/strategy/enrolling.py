@@ -9,8 +9,6 @@ from motley.core.records import Report
 from motley.selectors.selector import Selector
 from motley_flower.node_registry import NodeRegistry
 
-__all__ = ["observe_enrolments"]
-
 
 def observe_enrolments(selector: Selector[Any], registry: NodeRegistry, new: list[Report]) -> None:
     """Let the selector observe enrolments; a client whose report does not fit what the selector

@@ -20,8 +20,6 @@ from motley_flower.messages import flower
 from motley_flower.node_registry import EXAMPLES
 from motley_flower.strategy.replies import array_header
 
-__all__ = ["adapted"]
-
 
 def adapted(strategy: Any) -> Any:
     """Return a strategy of the Message API that asks a legacy one for everything but its loop;

@@ -17,8 +17,6 @@ from motley_flower.node_registry import RECORD, NodeRegistry
 from motley_flower.strategy.replies import signals_of
 from motley_flower.strategy.strategy_state import OpenRound, SelectionState
 
-__all__ = ["PROBE", "SignalProber"]
-
 PROBE = "query.motley_probe"
 """The message that asks for signals before a choice; the client app answers it with
 ``@app.query("motley_probe")``."""

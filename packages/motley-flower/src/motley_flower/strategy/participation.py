@@ -11,8 +11,6 @@ import numpy as np
 
 from motley.core.server_signals import Value
 
-__all__ = ["ExchangeRow", "ParticipationRow", "participation"]
-
 
 @dataclass(frozen=True)
 class ParticipationRow:

@@ -24,8 +24,6 @@ from motley_flower.messages import flower
 from motley_flower.node_config import client_of_node
 from motley_flower.node_registry import EXAMPLES, RECORD
 
-__all__ = ["counts_of", "enrolled", "measured", "wanted"]
-
 
 def enrolled(
     message: Any,

@@ -43,16 +43,6 @@ from motley_flower.strategy.reply_forms import (
     metric_entries,
 )
 
-__all__ = [
-    "CheckedReply",
-    "ClientResult",
-    "ReplyReader",
-    "WeightBound",
-    "array_header",
-    "array_of",
-    "signals_of",
-]
-
 HEADER_BYTES = 4096
 """Bytes an array may weigh beside its numbers."""
 

@@ -17,8 +17,6 @@ from typing import Any
 from motley_flower.checked_numbers import AppError
 from motley_flower.messages import flower
 
-__all__ = ["Entry", "ReplyForm", "RunForm", "arrays_form", "metric_entries"]
-
 Entry = tuple[Any, ...]
 """``("model", arrays)``, ``("record", key, arrays)`` or ``("metric", name, length)``, where arrays
 are (name, dtype, shape)."""

@@ -17,15 +17,6 @@ from motley.core.server_signals import LAST_UPDATE, Value, next_consensus, updat
 from motley_flower.strategy.replies import ClientResult
 from motley_flower.strategy.strategy_state import SelectionState
 
-__all__ = [
-    "LEARNING_RATES",
-    "ReplySignals",
-    "arrays_of",
-    "last_layer",
-    "model_vector",
-    "output_bias",
-]
-
 Arrays = Mapping[str, NDArray[Any]]
 
 LEARNING_RATES = "learning_rates"

@@ -23,8 +23,6 @@ from motley_flower.node_registry import ENROL, EXAMPLES, RECORD
 from motley_flower.strategy.measured_candidates import PROBE
 from motley_flower.strategy.query_answers import counts_of, measured, wanted
 
-__all__ = ["MEASURED_BEFORE", "MEASURED_IN_TRAINING", "with_reports"]
-
 MEASURED_BEFORE = frozenset({"loss", "robust_loss", "grad_norm", "val_loss"})
 """Signals of a probe that are measured around PyTorch code; ``val_loss`` by the app's evaluate
 function, the others by its train function."""

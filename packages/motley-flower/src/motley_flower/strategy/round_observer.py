@@ -19,8 +19,6 @@ from motley.core.untrusted import printable
 from motley_flower.messages import WallClock
 from motley_flower.strategy.strategy_state import OpenRound
 
-__all__ = ["RoundObserver", "named_metrics"]
-
 Metrics = Mapping[str, Any]
 
 

@@ -19,8 +19,6 @@ from motley.core.records import Report
 from motley_flower.node_registry import EXAMPLES, NodeRegistry
 from motley_flower.strategy.replies import WeightBound
 
-__all__ = ["SampleCounts"]
-
 _CAP = ("ten times the median of the connected clients", "the file of clients has")
 
 

@@ -42,8 +42,6 @@ try:
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 
-__all__ = ["MaskedUpdates"]
-
 
 class MaskedUpdates:
     """Takes part in secure aggregation for a node.

@@ -36,8 +36,6 @@ try:
 except ModuleNotFoundError as missing:
     raise missing_extra(missing) from None
 
-__all__ = ["SecureSums", "check_secure"]
-
 AVERAGING = ("FedAvg", "FedAvgM", "FedProx", "FedOpt", "FedAdagrad", "FedAdam", "FedYogi")
 """Strategies of Flower that need nothing but the weighted mean of the models."""
 

@@ -11,8 +11,6 @@ from motley.core.errors import ConfigError
 from motley_flower.client_list import ClientList
 from motley_flower.messages import WALL_CLOCK, WallClock
 
-__all__ = ["SelectionSettings"]
-
 
 @dataclass(frozen=True)
 class SelectionSettings:

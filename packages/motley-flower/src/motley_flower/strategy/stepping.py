@@ -24,8 +24,6 @@ from motley_flower.messages import flower
 from motley_flower.strategy.attributes import nested
 from motley_flower.strategy.coordinator import SelectionCoordinator
 
-__all__ = ["GuardedStep"]
-
 _NOT_KEPT = ("motley", "strategy")
 """Attributes that are no part of a strategy's own state."""
 

@@ -20,8 +20,6 @@ from motley_flower.strategy.participation import ExchangeRow, ParticipationRow
 from motley_flower.strategy.replies import CheckedReply
 from motley_flower.strategy.reply_forms import ReplyForm, RunForm
 
-__all__ = ["MOST_REFUSALS", "OpenRound", "SelectionState"]
-
 MOST_REFUSALS = 3
 """Refused steps in a row that a client's upload was dropped from, after which the client is set
 aside."""

@@ -30,8 +30,6 @@ from typing_extensions import override
 
 from motley.algorithms.flash_robust import FlashRobust
 
-__all__ = ["LossMeter", "without_steps"]
-
 _LOSSES = {
     function: inspect.signature(function)
     for function in (

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from motley_flower.secure.terms import SecureOptions
     from motley_flower.strategy.secure_sums import SecureSums
 
-__all__ = ["with_selector"]
-
 PATIENCE_S = 5.0
 """How long a strategy may wait for more nodes; the grid that it is given does not change."""
 EXPIRY_S = 30.0

@@ -61,8 +61,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["AddedVariates", "FedbenchScaffold", "ReleasedVariates"]
-
 
 @dataclass(frozen=True)
 class ReleasedVariates(LocalRule):

@@ -12,8 +12,6 @@ from typing_extensions import override
 from motley.core.errors import ConfigError
 from motley.tasks.models import Model
 
-__all__ = ["HeteroFLCNN"]
-
 
 @dataclass(frozen=True)
 class HeteroFLCNN(Model):

@@ -24,8 +24,6 @@ from typing_extensions import override
 
 from motley.algorithms.parts import Loss, Targets, Tensors
 
-__all__ = ["SoftmaxTwice"]
-
 
 @dataclass(frozen=True)
 class SoftmaxTwice(Loss):

@@ -62,8 +62,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["APFL", "Mixture"]
-
 _OWN = "own"
 
 

@@ -52,8 +52,6 @@ from motley.algorithms.parts import Algorithm, Method, ServerContext, ServerStat
 from motley.algorithms.weights import refuses_but_both
 from motley.core.paper import Paper, cite
 
-__all__ = ["CA2FL", "CachedUpdates"]
-
 
 @dataclass(frozen=True)
 class CachedUpdates(Memories):

@@ -58,8 +58,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["Ditto", "OwnModel"]
-
 _OWN = "own"
 
 

@@ -12,8 +12,6 @@ from typing_extensions import override
 from motley.algorithms.loss_around import LossAround
 from motley.algorithms.parts import Tensors
 
-__all__ = ["FeatureLoss"]
-
 
 @dataclass(frozen=True)
 class FeatureLoss(LossAround):

@@ -79,17 +79,6 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = [
-    "AlignedAdamW",
-    "AlignedTraining",
-    "FedAdamW",
-    "GlobalDirection",
-    "Moments",
-    "check_between",
-    "check_one_of",
-    "refuses_but_plain_sgd",
-]
-
 Moments = Literal["blocks", "coordinates"]
 """Whether the server keeps a moment of each parameter tensor, or of each weight."""
 

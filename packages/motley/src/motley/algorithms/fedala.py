@@ -61,8 +61,6 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["AdaptiveMixture", "FedALA"]
-
 
 @dataclass(frozen=True)
 class _Learning:

@@ -70,8 +70,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["FedAU", "IntervalWeights", "SumOverAll", "participated"]
-
 
 def participated(
     history: tuple[int, int, float], now: int, cutoff: int | None

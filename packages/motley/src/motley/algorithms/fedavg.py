@@ -49,8 +49,6 @@ from motley.algorithms.parts import (
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 
-__all__ = ["Average", "FedAvg", "plain_fedavg"]
-
 
 @dataclass(frozen=True)
 class Average(Server):

@@ -38,8 +38,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["FedAvgM", "Momentum"]
-
 
 @dataclass(frozen=True)
 class Momentum(Server):

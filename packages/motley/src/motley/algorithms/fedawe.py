@@ -86,8 +86,6 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["EchoedTraining", "FedAWE", "PostponedMulticast"]
-
 MODEL = ("x", "buffers", "counters")
 
 

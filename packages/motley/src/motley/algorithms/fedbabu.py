@@ -59,8 +59,6 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["FedBABU", "FrozenHead"]
-
 
 @dataclass(frozen=True)
 class FrozenHead(PersonalHead):

@@ -66,8 +66,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["FedBiO"]
-
 PAPER = cite("li2023fedbio")
 _CHUNK = 256
 """Validation samples in one forward and backward pass."""

@@ -44,8 +44,6 @@ from motley.algorithms.personal import PersonalLayers, batch_norm_of
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 
-__all__ = ["FedBN", "PersonalBatchNorm"]
-
 
 @dataclass(frozen=True)
 class PersonalBatchNorm(PersonalLayers):

@@ -81,8 +81,6 @@ from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState, class_logits
 from motley.tasks.transfer import to_device
 
-__all__ = ["FedDF", "divergence", "ensemble"]
-
 PAPER = cite("lin2020feddf")
 
 

@@ -73,8 +73,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["FedDyn"]
-
 Alphas = Literal["common", "by_samples"]
 
 

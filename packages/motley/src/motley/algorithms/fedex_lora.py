@@ -68,8 +68,6 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["FedExLoRA", "MeansAndResidual", "ResidualTraining"]
-
 
 @dataclass(frozen=True)
 class ResidualTraining(StackedTraining):

@@ -56,8 +56,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["Extrapolation", "FedExP", "MeanAndSquare"]
-
 
 @dataclass(frozen=True)
 class MeanAndSquare(Mean):

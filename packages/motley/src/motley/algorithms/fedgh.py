@@ -70,8 +70,6 @@ from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
-__all__ = ["FeatureExchange", "FedGH"]
-
 
 @dataclass(frozen=True)
 class FeatureExchange(PersonalBase):

@@ -48,8 +48,6 @@ from motley.algorithms.parts import Algorithm, JobContext, Method, Targets, Tens
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 
-__all__ = ["CalibratedLoss", "ClassShiftedLoss", "FedLC"]
-
 ABSENT = 1e-8
 """Samples that a class counts for of which the client has none."""
 

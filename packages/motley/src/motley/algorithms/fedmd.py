@@ -77,8 +77,6 @@ from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
-__all__ = ["DigestedModel", "FedMD"]
-
 _VECTORS = ("x", "buffers", "counters")
 
 

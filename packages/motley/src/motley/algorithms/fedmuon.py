@@ -65,8 +65,6 @@ from motley.algorithms.parts import RECEIVED, Algorithm, JobContext, Method, Pha
 from motley.algorithms.phases import GradientAt
 from motley.core.paper import Paper, cite
 
-__all__ = ["AlignedMuon", "FedMuon", "newton_schulz", "orthogonal"]
-
 NONE = 1e-6
 """A singular value below this share of the largest is none: its vectors are made of rounding."""
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)

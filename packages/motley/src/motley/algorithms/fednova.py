@@ -84,8 +84,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["FedNova", "NormalisedAverage", "NormalisedUpdate"]
-
 
 @dataclass(frozen=True)
 class NormalisedUpdate(LocalRule):

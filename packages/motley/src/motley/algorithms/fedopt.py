@@ -58,8 +58,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["FedAdagrad", "FedAdam", "FedYogi", "ServerAdagrad", "ServerAdam", "ServerYogi"]
-
 PAPER = cite("reddi2021adaptive")
 
 

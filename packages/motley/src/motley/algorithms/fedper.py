@@ -38,8 +38,6 @@ from motley.algorithms.personal import PersonalLayers, check_layers, head_of
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 
-__all__ = ["FedPer", "PersonalHead"]
-
 
 @dataclass(frozen=True)
 class PersonalHead(PersonalLayers):

@@ -76,16 +76,6 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState, Targets
 
-__all__ = [
-    "FedProto",
-    "PrototypeLoss",
-    "PrototypeMean",
-    "class_features",
-    "class_sums",
-    "next_prototypes",
-    "prototype_shape",
-]
-
 
 @dataclass(frozen=True)
 class PrototypeLoss(FeatureLoss):

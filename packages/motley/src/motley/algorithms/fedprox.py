@@ -69,8 +69,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["AdaptiveAverage", "FedProx", "Proximal"]
-
 PAPER = cite("li2020fedprox")
 
 

@@ -46,8 +46,6 @@ from motley.algorithms.personal import check_layers
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 
-__all__ = ["FedRep", "HeadThenBase"]
-
 
 @dataclass(frozen=True)
 class HeadThenBase(PersonalHead):

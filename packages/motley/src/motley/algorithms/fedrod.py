@@ -71,8 +71,6 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["BalancedLoss", "FedRoD", "HeadBeside"]
-
 _OWN = "own"
 ABSENT = -100.0
 """What is added to the output of a class that the client does not have: its probability is 0, and

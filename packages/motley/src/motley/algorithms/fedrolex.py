@@ -34,8 +34,6 @@ from motley.algorithms.parts import Algorithm, Method, Slicing
 from motley.algorithms.sliced import AbsentRows, SlicedTraining, check_rows, masked
 from motley.core.paper import Paper, cite
 
-__all__ = ["FedRolex", "Rolling"]
-
 
 @dataclass(frozen=True)
 class Rolling(SlicedTraining):

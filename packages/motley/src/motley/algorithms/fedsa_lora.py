@@ -43,8 +43,6 @@ from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 
-__all__ = ["FedSALoRA", "OwnFactor"]
-
 
 @dataclass(frozen=True)
 class OwnFactor(PersonalLayers):

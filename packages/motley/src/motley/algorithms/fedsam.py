@@ -66,8 +66,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["FedLESAM", "FedSAM", "GlobalAscent", "LocalAscent", "ascent"]
-
 LEAST_LENGTH = 1e-12
 
 

@@ -73,8 +73,6 @@ from motley.algorithms.phases import GradientAt
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["FallingRate", "FallingRateControlled", "FedMoSWA", "FedSWA", "ForgettingVariate"]
-
 
 @dataclass(frozen=True)
 class FallingRate(LocalRule):

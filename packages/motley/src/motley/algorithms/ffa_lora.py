@@ -40,8 +40,6 @@ from motley.core.adapters import adapters_of
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 
-__all__ = ["FFALoRA"]
-
 
 @dataclass(frozen=True)
 class FrozenFactor(FrozenHead):

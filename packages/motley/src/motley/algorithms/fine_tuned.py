@@ -43,8 +43,6 @@ from motley.algorithms.parts import Algorithm, Method, Tuning
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 
-__all__ = ["FineTuned"]
-
 
 @dataclass(frozen=True)
 class FineTuned(Method):

@@ -37,8 +37,6 @@ from motley.algorithms.parts import Algorithm, JobContext, Loss, Method, Targets
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 
-__all__ = ["FlashRobust", "RobustTraining"]
-
 PAPER = cite("chang2024flash")
 LOG_ZERO = -4.0
 """The paper's A, its value for the logarithm of 0."""

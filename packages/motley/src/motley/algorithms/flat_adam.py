@@ -8,8 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["FlatAdam", "clipped"]
-
 _BETA1 = 0.9
 _BETA2 = 0.999
 _TINY = 1e-8

@@ -56,8 +56,6 @@ from motley.algorithms.ranked import FactorServer, RankedTraining, stacked
 from motley.core.adapters import adapters_of
 from motley.core.paper import Paper, cite
 
-__all__ = ["FlexLoRA", "refactored"]
-
 NONE = 1e-12
 """A singular value below this share of the largest is none: its vectors are made of rounding."""
 

@@ -69,8 +69,6 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["FLoRA", "StackedTraining", "Stacking", "averaged_buffers"]
-
 RANKS = "stacked_ranks"
 """The name of the ranks of every stack, int64 ``[stacks, adapters]``, in state and download."""
 

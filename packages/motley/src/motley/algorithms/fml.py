@@ -77,8 +77,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState, class_logits
 
-__all__ = ["FML", "CommonAverage", "MutualLoss", "MutualTraining"]
-
 COMMON = "common"
 
 

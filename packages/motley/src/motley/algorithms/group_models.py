@@ -35,8 +35,6 @@ from motley.algorithms.upload import Part, Parts
 from motley.core.layout import Layout
 from motley.tasks.task import ModelState, of_architecture
 
-__all__ = ["GroupTraining", "group_of", "joined"]
-
 _VECTORS = ("x", "buffers", "counters")
 
 

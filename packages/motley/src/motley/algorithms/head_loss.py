@@ -14,8 +14,6 @@ from typing_extensions import override
 from motley.algorithms.loss_around import LossAround
 from motley.algorithms.parts import Loss, Targets, Tensors
 
-__all__ = ["HeadLoss", "other_heads_masked", "per_head"]
-
 
 def other_heads_masked(outputs: Tensor, targets: Tensor, heads: Sequence[int]) -> Tensor:
     """Return outputs ``[..., C]`` that are minus infinity for the classes of other heads than that

@@ -48,8 +48,6 @@ from motley.algorithms.parts import Algorithm, Method
 from motley.algorithms.sliced import AbsentRows, SlicedTraining, check_rows, masked
 from motley.core.paper import Paper, cite
 
-__all__ = ["HeteroFL"]
-
 
 @dataclass(frozen=True)
 class HeteroFL(Method):

@@ -74,8 +74,6 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["HetLoRA", "last_ranks"]
-
 
 def kept_ranks(rank: int, gamma: float) -> int:
     """Return how many ranks are left after a pruning, at least one."""

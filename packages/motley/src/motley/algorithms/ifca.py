@@ -88,8 +88,6 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["IFCA"]
-
 EMPTY_ROUNDS = 10
 """Server steps in a row without a client after which a model is warned of."""
 

@@ -13,8 +13,6 @@ from torch import Tensor
 from motley.core.layout import Layout
 from motley.tasks.task import ModelState
 
-__all__ = ["ClientState", "JobContext", "MeasuredFeatures", "PreTrainingSignals", "Tensors"]
-
 Tensors = Mapping[str, Tensor]
 ClientState = Mapping[str, Tensor]
 """Tensors that a client keeps between rounds, by name."""

@@ -46,8 +46,6 @@ from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 
-__all__ = ["LGFedAvg", "PersonalBase"]
-
 
 @dataclass(frozen=True)
 class PersonalBase(PersonalLayers):

@@ -28,8 +28,6 @@ from motley.algorithms.personal import PersonalLayers
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 
-__all__ = ["LocalOnly", "WholeModel"]
-
 
 @dataclass(frozen=True)
 class WholeModel(PersonalLayers):

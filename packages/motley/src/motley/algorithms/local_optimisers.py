@@ -50,8 +50,6 @@ from motley.core.bounds import Positive
 from motley.core.errors import ConfigError, ContractError
 from motley.core.paper import Paper, cite
 
-__all__ = ["SGD", "Adam", "AdamW", "Block", "Clip", "Scale", "Solver", "add_drift", "correct"]
-
 Scale = float | Tensor
 """One number for all clients of a block, or one per client ``[c]``."""
 

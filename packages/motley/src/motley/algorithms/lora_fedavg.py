@@ -46,8 +46,6 @@ from motley.algorithms.ranked import FactorServer, RankedTraining, stacked
 from motley.core.adapters import adapters_of
 from motley.core.paper import Paper, cite
 
-__all__ = ["LoRAFedAvg"]
-
 
 @dataclass(frozen=True)
 class MeasuredFactors(FactorServer):

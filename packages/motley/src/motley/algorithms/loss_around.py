@@ -12,8 +12,6 @@ from motley.algorithms.parts import JobContext, Loss, Tensors
 from motley.core.components import overrides
 from motley.tasks.own_loss import Over
 
-__all__ = ["LossAround"]
-
 
 @dataclass(frozen=True)
 class LossAround(Loss):

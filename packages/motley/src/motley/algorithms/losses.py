@@ -14,8 +14,6 @@ from typing_extensions import override
 from motley.algorithms.parts import Loss, Targets, Tensors
 from motley.core.errors import ConfigError
 
-__all__ = ["BinaryCrossEntropy", "CrossEntropy", "HalfSquaredError", "Huber"]
-
 
 @dataclass(frozen=True)
 class CrossEntropy(Loss):

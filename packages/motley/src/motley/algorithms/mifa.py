@@ -84,8 +84,6 @@ from motley.algorithms.weights import refuses_but_both
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["MIFA", "FedVARP", "Memories", "UpdateByRate"]
-
 MEMORY = "memory."
 """How the names of the clients' memories in the server's state begin."""
 

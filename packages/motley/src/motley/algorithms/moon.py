@@ -64,8 +64,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["ContrastiveLoss", "Moon", "PreviousModel", "contrast"]
-
 LEAST_LENGTH = 1e-8
 
 

@@ -33,8 +33,6 @@ from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.moon import Moon, PreviousModel
 from motley.algorithms.parts import Algorithm
 
-__all__ = ["MoonFedNova"]
-
 
 @dataclass(frozen=True)
 class NormalisedPreviousModel(NormalisedUpdate, PreviousModel):

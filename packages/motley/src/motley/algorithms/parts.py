@@ -12,7 +12,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ from motley.algorithms.phases import (
     Tuning,
 )
 from motley.algorithms.upload import BLOCK, UPDATES, BlockRun, Fold, Part, Parts, Upload
-from motley.algorithms.weights import Divide, Weighting
+from motley.algorithms.weights import Divide
 from motley.core.arrays import Ids
 from motley.core.components import declares, overrides
 from motley.core.keys import Key
@@ -765,19 +765,6 @@ class Algorithm:
     def personal(self) -> bool:
         """Whether clients use models of their own, with which they are examined."""
         return self.local.personal is not None or self.tuning is not None
-
-    def weightings(self, solver: Solver) -> tuple[str, ...]:
-        """Return the ``weights`` that this method takes with such a local solver, first those where
-        the key is left out; only these where no weights decide anything."""
-        usual = self.weights or "examples"
-        if self.local.ignores_weights() is not None:
-            return (usual,)
-        parts = (self.local, self.loss, self.aggregator, self.server)
-        return tuple(
-            mode
-            for mode in dict.fromkeys((usual, *get_args(Weighting)))
-            if not any(part.refuses(self, solver, mode) for part in parts)
-        )
 
     def replace(
         self,

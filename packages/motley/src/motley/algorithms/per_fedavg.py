@@ -50,8 +50,6 @@ from motley.algorithms.phases import GradientAt
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 
-__all__ = ["AfterOneStep", "PerFedAvg"]
-
 
 @dataclass(frozen=True)
 class AfterOneStep(LocalRule):

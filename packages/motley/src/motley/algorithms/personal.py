@@ -47,8 +47,6 @@ from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.tasks.task import ModelState
 
-__all__ = ["PersonalLayers", "batch_norm_of", "check_layers", "head_of", "last_linear", "masks"]
-
 _VECTORS = ("x", "buffers", "counters")
 
 

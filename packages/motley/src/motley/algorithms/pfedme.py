@@ -63,8 +63,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["MoreauEnvelope", "PFedMe"]
-
 
 @dataclass(frozen=True)
 class MoreauEnvelope(PersonalRule):

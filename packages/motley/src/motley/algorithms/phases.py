@@ -17,17 +17,6 @@ from torch import Tensor
 
 from motley.tasks.task import ModelState
 
-__all__ = [
-    "RECEIVED",
-    "FeatureObjective",
-    "GradientAt",
-    "GradientCorrection",
-    "JointLoss",
-    "Passed",
-    "Phase",
-    "Tuning",
-]
-
 RECEIVED = ""
 """The name of the received model among those that phases move."""
 

@@ -13,8 +13,6 @@ from motley.algorithms.loss_around import LossAround
 from motley.algorithms.parts import JobContext, Loss, Tensors
 from motley.tasks.task import IGNORED, Targets
 
-__all__ = ["PositionMean", "per_position"]
-
 
 @dataclass(frozen=True)
 class PositionMean(LossAround):

@@ -74,8 +74,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["FairUpdate", "QFedAvg"]
-
 LEAST_LOSS = 1e-10
 """Number added to every F."""
 

@@ -41,8 +41,6 @@ from motley.core.adapters import Adapter
 from motley.core.layout import Layout
 from motley.tasks.task import ModelState
 
-__all__ = ["FactorServer", "RankedTraining", "stacked"]
-
 
 @dataclass(frozen=True)
 class RankedTraining(SlicedTraining):

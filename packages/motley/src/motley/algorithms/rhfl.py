@@ -104,8 +104,6 @@ from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
-__all__ = ["RHFL", "Alignment", "ConfidenceServer", "PersonalModel", "confidence", "feedback"]
-
 PAPER = cite("fang2022rhfl")
 
 

@@ -103,8 +103,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["ControlVariates", "ControlVariatesAverage", "Scaffold"]
-
 Corrects = Literal["gradient", "weights"]
 Divisor = Literal["norm", "steps"]
 Variates = Literal["weights", "uniform"]

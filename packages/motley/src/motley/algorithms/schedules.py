@@ -18,17 +18,6 @@ from typing_extensions import override
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 
-__all__ = [
-    "ConstantSchedule",
-    "CosineSchedule",
-    "ExponentialSchedule",
-    "FunctionSchedule",
-    "LinearSchedule",
-    "MilestoneSchedule",
-    "Schedule",
-    "as_schedule",
-]
-
 
 class Schedule(ABC):
     """A learning-rate schedule: a frozen dataclass of options and one function of the round."""

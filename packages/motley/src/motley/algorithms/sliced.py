@@ -64,8 +64,6 @@ from motley.algorithms.parts import (
 from motley.core.errors import ConfigError
 from motley.tasks.task import ModelState
 
-__all__ = ["AbsentRows", "MaskedClasses", "SlicedTraining", "check_rows", "masked"]
-
 AbsentRows = Literal["as_mask", "left_out"]
 """Whether the last layer's rows of classes that a client lacks are averaged: not with the mask, or
 never."""

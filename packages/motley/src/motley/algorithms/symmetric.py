@@ -32,8 +32,6 @@ from motley.algorithms.parts import Loss, Targets, Tensors
 from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 
-__all__ = ["SymmetricLoss"]
-
 PAPER = cite("wang2019symmetric")
 LOG_ZERO = math.log(1e-4)
 """Value used for the logarithm of 0."""

@@ -13,8 +13,6 @@ from motley.algorithms.parts import Loss, Targets, Tensors
 from motley.tasks.own_loss import LossFunction, Over, OverBatch
 from motley.tasks.task import Task
 
-__all__ = ["loss_of"]
-
 
 @dataclass(frozen=True)
 class FunctionLoss(Loss):

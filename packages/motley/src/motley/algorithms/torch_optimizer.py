@@ -25,8 +25,6 @@ from motley.algorithms.local_optimisers import Block, Clip, Scale, Solver
 from motley.core.errors import ConfigError, ContractError
 from motley.core.own_code import in_one_line, place_in_own_code
 
-__all__ = ["TorchOptimizer", "as_solver"]
-
 _LINE = "optimizer = lambda parameters: torch.optim.SGD(parameters, lr=0.1)"
 
 

@@ -7,8 +7,6 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor
 
-__all__ = ["BLOCK", "UPDATES", "BlockRun", "Fold", "Part", "Parts", "Upload"]
-
 BLOCK = 8
 """Consecutive positions whose uploads are summed one after the other; blocks are then added in
 pairs (docs/methods/index.md#sums)."""

@@ -34,16 +34,6 @@ from numpy.typing import NDArray
 from motley.core.errors import ConfigError
 from motley.core.records import Cohort
 
-__all__ = [
-    "BOTH",
-    "Divide",
-    "Weighting",
-    "divide_by",
-    "own_weights",
-    "raw_weights",
-    "refuses_but_both",
-]
-
 Weighting = Literal[
     "examples", "uniform", "horvitz_thompson", "score", "selector", "selector_ratio"
 ]

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from motley.commands.shared_options import wide_console
 from motley.core.untrusted import printable
 
 if TYPE_CHECKING:
     from motley.tasks.public_data.getting import Verified
-
-__all__ = ["app"]
 
 app = typer.Typer(
     help="Public data sets: list, find, download, verify.",
@@ -27,15 +26,12 @@ Folder = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="A folder to search first.")
 ]
 
-_WIDTH = 160
-
 
 @app.command("list")
 def list_(data: Folder = None) -> None:
     """List the data sets: whether each is on this machine, how large its download is, and its
     licence."""
     from rich import box
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
@@ -54,9 +50,7 @@ def list_(data: Folder = None) -> None:
             "by hand" if public.by_hand else f"{public.mb:.0f} MB",
             public.licence,
         )
-    console = Console()
-    if not console.is_terminal:
-        console.width = _WIDTH
+    console = wide_console()
     console.print(table)
 
 

@@ -15,24 +15,9 @@ from motley.core.own_code import own_code_in
 from motley.core.untrusted import printable
 
 if TYPE_CHECKING:
-    from motley.experiments.sweep import Failure
+    from rich.console import Console
 
-__all__ = [
-    "AllowImport",
-    "Data",
-    "Format",
-    "Jobs",
-    "JobsOrChosen",
-    "RayCluster",
-    "Settings",
-    "check_data",
-    "formats_of",
-    "import_from_here",
-    "raise_failures",
-    "say",
-    "seeds_of",
-    "tell",
-]
+    from motley.experiments.sweep import Failure
 
 AllowImport = Annotated[
     bool,
@@ -46,6 +31,17 @@ Settings = Annotated[
 ]
 Data = Annotated[
     Path | None, typer.Option("--data", metavar="DIR", help="A folder to search first for data.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given."),
+]
+OtherNumerics = Annotated[
+    bool,
+    typer.Option(
+        "--allow-other-numerics",
+        help="Resume under another torch build, thread count, engine or device.",
+    ),
 ]
 Format = Annotated[
     list[str] | None,
@@ -75,13 +71,7 @@ JobsOrChosen = Annotated[
         "run fills one.",
     ),
 ]
-
-
-def import_from_here(allowed: bool) -> bool:
-    """Return whether imports are allowed; modules of the working directory are then found, too."""
-    if allowed and "" not in sys.path:
-        sys.path.append("")
-    return allowed
+_WIDTH = 160
 
 
 def say(text: str) -> None:
@@ -92,6 +82,23 @@ def say(text: str) -> None:
 def tell(text: object, err: bool = False) -> None:
     """Print what holds names or texts of files and users."""
     typer.echo(printable(str(text)), err=err)
+
+
+def wide_console() -> Console:
+    """Return a console for standard output; where that is no terminal, tables may be wide."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDTH
+    return console
+
+
+def import_from_here(allowed: bool) -> bool:
+    """Return whether imports are allowed; modules of the working directory are then found, too."""
+    if allowed and "" not in sys.path:
+        sys.path.append("")
+    return allowed
 
 
 def formats_of(texts: Sequence[str] | None) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motley.commands.shared_options import say, tell
+from motley.commands.shared_options import say, tell, wide_console
 from motley.core.errors import ConfigError, StoreError
 from motley.core.files import is_folder
 from motley.core.untrusted import printable
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from motley.results.live import RunProgress
-
-__all__ = ["follow_report", "watch"]
 
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs; it may still be empty.")
@@ -37,7 +35,6 @@ Every = Annotated[
     typer.Option("--every", metavar="SECONDS", min=0.2, max=3600.0, help="Look again so often."),
 ]
 
-_WIDTH = 160
 _MARGIN = 6
 """Lines of the terminal that the runs leave to title, heads and what is left out."""
 _NUMBERS = 66
@@ -48,21 +45,18 @@ _ORDER = ("going on", "preparing", "stopped", "finished")
 def watch(where: Folder, once: Once = False, every: Every = 2.0) -> None:
     """Follow the runs of a folder: rounds, headline metric, traffic, time left. Nothing is written;
     Ctrl-C ends it."""
-    from rich.console import Console
     from rich.live import Live
 
     from motley.results.live import LiveFolder
 
     if not is_folder(where):
         raise StoreError(f"there is no folder {where}; give a run, or a folder of runs")
-    console = Console()
+    console = wide_console()
     folder = LiveFolder(where)
     if once or not console.is_terminal:
         runs = folder.look()
         if not runs:
             raise StoreError(f"there are no runs in {where}: no folder below it has a run.json")
-        if not console.is_terminal:
-            console.width = _WIDTH
         console.print(_table(runs, console.width))
         return
     try:

@@ -14,8 +14,6 @@ from typing import NamedTuple
 from motley.core.errors import ModelError
 from motley.core.layout import Axis, Entry, Layout
 
-__all__ = ["MERGED", "Adapter", "adapters_of", "merged_of", "ranked"]
-
 MERGED = "merged_product"
 """The name of the buffer of merged products in an adapter's layer (:mod:`motley.tasks.merged`)."""
 _A, _B = "lora_A", "lora_B"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Bools", "Floats", "Ids", "Ints"]
-
 Ids = NDArray[np.int64]
 """Client ids."""
 Ints = NDArray[np.int64]

@@ -10,8 +10,6 @@ from typing import Annotated
 
 from annotated_types import Ge, Gt, Le, Lt
 
-__all__ = ["Count", "NotNegative", "Positive", "Proportion", "Share"]
-
 Count = Annotated[int, Ge(1), Le(10**9)]
 """A whole number of at least 1."""
 NotNegative = Annotated[int, Ge(0), Le(10**9)]

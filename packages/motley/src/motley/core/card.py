@@ -19,8 +19,6 @@ from typing_extensions import override
 
 from motley.core.untrusted import printable
 
-__all__ = ["Carded", "html_rows"]
-
 
 class Carded:
     """An object that shows a few facts about itself in place of all that it holds."""

@@ -12,8 +12,6 @@ import xxhash
 
 from motley.core.side_by_side import side_by_side
 
-__all__ = ["Checksum", "checksum", "checksums"]
-
 Checksum = xxhash.xxh3_128
 
 

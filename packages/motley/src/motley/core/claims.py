@@ -15,8 +15,6 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.core.records import Outcome, Reports
 
-__all__ = ["MEASURED_BY_SERVER", "TOPICS", "row_sizes", "said", "with_values"]
-
 TOPICS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "loss": ("loss", "arrival_loss", "loss_rms", "robust_loss", "val_loss", "test_loss"),

@@ -16,8 +16,6 @@ from collections.abc import Mapping, Sequence
 from motley.core.errors import ConfigError, suggest
 from motley.core.untrusted import printable, shortened
 
-__all__ = ["client_in_words", "name_of", "number_of"]
-
 Names = Sequence[str] | Mapping[int, str]
 """By client id; empty where clients have none, and of some clients alone where a deployment lists
 no others."""

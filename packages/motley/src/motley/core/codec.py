@@ -30,8 +30,6 @@ from motley.core.checksum import checksum
 from motley.core.errors import CodecError
 from motley.core.untrusted import printable, shortened
 
-__all__ = ["FORMAT", "MAGIC", "decode", "encode", "pieces"]
-
 FORMAT = 2
 MAGIC = b"MTLY"
 _HEAD = struct.Struct("<4sHI")

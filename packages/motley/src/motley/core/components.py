@@ -26,17 +26,6 @@ from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.extensions import extensions, required_extension
 from motley.core.own_code import in_one_line, place_in_own_code
 
-__all__ = [
-    "Catalogue",
-    "Option",
-    "check_option",
-    "class_named",
-    "declares",
-    "imports",
-    "imports_allowed",
-    "overrides",
-]
-
 _IMPORTS: ContextVar[bool] = ContextVar("imports", default=False)
 
 

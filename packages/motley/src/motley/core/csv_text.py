@@ -19,8 +19,6 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["csv_rows", "csv_text"]
-
 # OWASP's signs and their wide forms, where a cell begins by any usual separator; and what leads a
 # cell unseen
 _FORMULA = re.compile("(?:^|(?<=[;\t\r\n]))(?='*[=+\\-@\uff1d\uff0b\uff0d\uff20])|^(?='*[\t\r\n])")

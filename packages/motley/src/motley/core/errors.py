@@ -20,23 +20,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = [
-    "CodecError",
-    "ConfigError",
-    "ContractError",
-    "DataError",
-    "EngineError",
-    "ModelError",
-    "MotleyError",
-    "NumericsError",
-    "RoundAbandonedError",
-    "SecureAggregationError",
-    "StoreError",
-    "UserError",
-    "install_hint",
-    "suggest",
-]
-
 
 class MotleyError(Exception):
     """Base of every error raised on purpose."""

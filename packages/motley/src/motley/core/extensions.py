@@ -17,8 +17,6 @@ from typing import Any
 
 from motley.core.errors import ConfigError
 
-__all__ = ["COMES_WITH", "added_modules", "extension", "extensions", "required_extension"]
-
 COMES_WITH = {
     "audit-privacy": "motley-privacy",
     "deployment": "motley-flower",

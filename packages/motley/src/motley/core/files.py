@@ -17,28 +17,6 @@ from typing import Any, BinaryIO, Protocol, runtime_checkable
 from motley.core.errors import DataError, StoreError
 from motley.core.strict_json import to_json
 
-__all__ = [
-    "SECRET",
-    "SECRET_FILES",
-    "ReadsFiles",
-    "changed",
-    "check_file",
-    "create",
-    "disk_error",
-    "files_digest",
-    "irregular",
-    "is_file",
-    "is_folder",
-    "no_file",
-    "private_files",
-    "private_folder",
-    "replacing",
-    "sync_folder",
-    "where_paths_start",
-    "with_digest",
-    "write_whole",
-]
-
 SECRET = "secret.json"
 """The file of a run's folder from which its noise is made: never in a copy that is given away."""
 SECRET_FILES = (SECRET, f"{SECRET}.new")

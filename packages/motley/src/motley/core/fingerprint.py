@@ -36,8 +36,6 @@ import numpy as np
 from motley.core.checksum import checksums
 from motley.core.errors import UserError
 
-__all__ = ["UNKNOWN", "FingerprintError", "fingerprint", "fingerprint_or_reason", "is_installed"]
-
 UNKNOWN = "unknown: "
 """How the result of :func:`fingerprint_or_reason` begins where there is no fingerprint."""
 

@@ -7,8 +7,6 @@ import ctypes
 import os
 from collections.abc import Iterator
 
-__all__ = ["freed_memory_kept", "keep_freed_memory", "release_freed_memory"]
-
 _TRIM_THRESHOLD = -1  # numbers of mallopt's options, as malloc.h has them
 _MMAP_THRESHOLD = -3
 _LARGEST = 2**25

@@ -38,8 +38,6 @@ from typing_extensions import override
 from motley.core.errors import ConfigError, suggest
 from motley.core.side_by_side import by_rows
 
-__all__ = ["PURPOSES", "Key", "Streams", "normal_quantile"]
-
 PURPOSES = (
     "init",
     "partition",

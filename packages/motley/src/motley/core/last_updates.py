@@ -32,8 +32,6 @@ from numpy.typing import NDArray
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import StoreError
 
-__all__ = ["LastUpdates", "SparseUpdate"]
-
 SparseUpdate = tuple[NDArray[np.int32], NDArray[Any]]
 """Positions and values of an update; no positions: values of the whole vector."""
 BLOCK = 2**15

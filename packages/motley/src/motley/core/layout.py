@@ -18,8 +18,6 @@ import numpy as np
 from motley.core.arrays import Ids
 from motley.core.errors import ContractError
 
-__all__ = ["Axis", "Entry", "Layout"]
-
 
 class Axis(NamedTuple):
     """An axis of a tensor along which the units of a layer lie: its features, or its channels.

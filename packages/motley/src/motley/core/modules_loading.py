@@ -6,8 +6,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["modules_loading"]
-
 
 @contextmanager
 def modules_loading() -> Iterator[None]:

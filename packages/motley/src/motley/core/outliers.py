@@ -23,15 +23,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "LARGEST_NUMBER",
-    "MOST_TIMES",
-    "excessive",
-    "outlying",
-    "outlying_of_arrays",
-    "weight_cap",
-]
-
 LARGEST_NUMBER = math.sqrt(np.finfo(np.float32).max)
 """The largest number that may enter a mean, 1.8e19: its square is finite in 32 bits."""
 

@@ -21,15 +21,6 @@ from typing import Any
 from motley.core.errors import MotleyError, UserError
 from motley.core.extensions import added_modules
 
-__all__ = [
-    "definition",
-    "in_one_line",
-    "is_motley",
-    "keep_own_code",
-    "own_code_in",
-    "place_in_own_code",
-]
-
 _MARK = "motley_own_code"
 """Attribute of an exception that holds the sentence; attributes travel with a pickled exception."""
 

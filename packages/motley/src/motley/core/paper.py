@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["Paper", "PublicCode", "cite", "public_code"]
-
 
 @dataclass(frozen=True, slots=True)
 class Paper:

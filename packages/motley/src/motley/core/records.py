@@ -20,22 +20,6 @@ from typing_extensions import override
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, ContractError, suggest
 
-__all__ = [
-    "CONTRIBUTION",
-    "HISTOGRAM",
-    "SIGNALS",
-    "Cohort",
-    "Draw",
-    "JointUploads",
-    "NoiseLaw",
-    "Outcome",
-    "Report",
-    "Reports",
-    "SelectionContext",
-    "Signal",
-    "SignalRequirements",
-]
-
 
 class Outcome(enum.IntEnum):
     """The outcome of a client in a round."""

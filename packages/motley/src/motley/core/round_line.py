@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-__all__ = ["NO_NAMES", "round_line", "round_of"]
-
 NO_NAMES: Mapping[int, str] = MappingProxyType({})
 """Clients without names."""
 MANY = 8

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Floats
 
-__all__ = ["DIGITS", "deviations", "rounded"]
-
 DIGITS = 34
 """Significant binary digits that a comparison sees: ten decimal ones, more than float32 has and
 fewer than a run in float64 shares with the same run on another engine."""

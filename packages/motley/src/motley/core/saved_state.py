@@ -23,9 +23,6 @@ import numpy as np
 
 from motley.core.errors import StoreError
 
-__all__ = ["FIXED", "built", "restore", "restore_fields", "save", "save_fields"]
-
-
 FIXED = {"fixed": True}
 """Metadata of a dataclass field that is no part of the saved state."""
 

@@ -29,8 +29,6 @@ from motley.core.arrays import Floats
 from motley.core.keys import Streams
 from motley.core.sketch import SKETCHES, Sketch
 
-__all__ = ["LAST_UPDATE", "UPDATE_SIGNALS", "Value", "next_consensus", "update_signals"]
-
 Value = float | Floats
 UPDATE_SIGNALS = frozenset(
     {

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from motley.core.usable_cores import at_once, cores
 
-__all__ = ["by_rows", "side_by_side"]
-
 _MOST = 32
 """Threads at most: each may hold tens of megabytes."""
 

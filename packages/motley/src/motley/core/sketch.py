@@ -22,8 +22,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from motley.core.keys import Key, Streams
 
-__all__ = ["SKETCHES", "Sketch"]
-
 SKETCHES: Mapping[str, int] = MappingProxyType({"sketch": 64, "gradient_sketch": 256})
 """The signals that are sketches, and their widths W."""
 

@@ -14,8 +14,6 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["NOT_FINITE", "finite", "restored", "to_json"]
-
 NOT_FINITE = "not_finite"
 """The key of a record that says which of its nulls are numbers that are not finite."""
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

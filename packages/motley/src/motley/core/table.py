@@ -9,8 +9,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["ClientTable"]
-
 
 @dataclass(frozen=True)
 class ClientTable:

@@ -15,16 +15,6 @@ import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = [
-    "MOST_DIGITS",
-    "MOST_LEVELS",
-    "check_limits",
-    "one_line",
-    "printable",
-    "printable_tree",
-    "shortened",
-]
-
 MOST_LEVELS = 100
 """Levels of tables and lists inside each other that a file may have."""
 MOST_DIGITS = 300

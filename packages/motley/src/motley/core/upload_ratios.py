@@ -33,8 +33,6 @@ import numpy as np
 
 from motley.core.arrays import Floats
 
-__all__ = ["Slack", "finish_time", "ratios_for", "upload_ratios"]
-
 Slack = Literal["fidelity", "traffic"]
 """The use of spare time at the optimum: larger uploads, or less traffic."""
 

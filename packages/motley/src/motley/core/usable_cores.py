@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["at_once", "cores", "share"]
-
 # cores of all runs and threads of this process, where other runs share the cores
 _shared: tuple[int, int] | None = None
 

@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from motley.core.arrays import Ints
 from motley.core.errors import ConfigError
 
-__all__ = ["FORWARD", "LocalWork"]
-
 FORWARD = 1.0 / 3.0
 """A forward pass over a batch, as a share of a local step on it (the backward pass costs twice the
 forward)."""

@@ -52,8 +52,6 @@ from motley.tasks.own_loss import OverBatch, plain_function, representative
 from motley.tasks.random_samples import random_samples
 from motley.tasks.task import Federation, model_input
 
-__all__ = ["Admission", "admit", "needs_proof", "undropped"]
-
 _LR = 0.05
 _EXACT = 1e-9
 """Relative difference that rounding may leave in float64."""

@@ -38,8 +38,6 @@ from motley.engines.vmapped import Vmapped, refuses_vmap
 from motley.tasks.flat import construct
 from motley.tasks.task import ModelState
 
-__all__ = ["Batched", "Vmap"]
-
 _Result = TypeVar("_Result")
 
 CHUNK_WEIGHTS = 400_000
@@ -143,6 +141,8 @@ class _Batched(LocalEngine):
                     f"the local work of clients {clients} failed: {error}", {"clients": clients}
                 ) from error
 
+        # clients of a chunk step together: whoever is done leaves it at its end, so the longest
+        # stand first
         groups = self._groups(sorted(range(len(jobs)), key=lambda i: -jobs[i].steps))
         done: dict[int, _Result] = {}
         with self.products.alone():

@@ -20,8 +20,6 @@ from motley.core.arrays import Ints
 from motley.core.keys import Key
 from motley.core.work import LocalWork
 
-__all__ = ["BatchPlan", "BatchSchedule"]
-
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
@@ -49,6 +47,7 @@ class BatchPlan:
         when either is 0."""
         bounds, used = _bounds(examples, work, steps)
         epochs = -(-int(bounds[-1]) // used) if used else 0
+        # a copy, for rows that are broadcast share one memory, and each is shuffled in place
         orders = np.broadcast_to(np.arange(examples), (epochs, examples)).copy()
         key.numpy().permuted(orders, axis=1, out=orders)
         return cls(orders[:, :used].reshape(-1)[: bounds[-1]], bounds)
@@ -81,6 +80,7 @@ def _bounds(examples: int, work: LocalWork, steps: int) -> tuple[Ints, int]:
     sizes = np.full(batches, work.batch_size)
     sizes[-1] = min(work.batch_size, examples - work.batch_size * (batches - 1))
     bounds = np.concatenate([[0], np.cumsum(np.resize(sizes, steps))])
+    # the cache gives one array to all that ask
     bounds.flags.writeable = False
     return bounds, int(sizes.sum())
 

@@ -23,8 +23,6 @@ from motley.engines.samples import Samples
 from motley.tasks.pixels import ImageTransform
 from motley.tasks.transfer import to_device
 
-__all__ = ["BatchStep", "Chunk", "Executor", "LossSums", "PhaseJob"]
-
 _PENDING = 262_144
 """Outputs kept before their losses are computed."""
 
@@ -91,6 +89,7 @@ class LossSums(NamedTuple):
             loss=added[1],
             samples=int(added[2]),
             square=added[3],
+            # fmax: NaN is a phase in which no norm was wanted
             max_norm=float(np.fmax(self.max_norm, sums.max_norm)),
         )
 
@@ -127,6 +126,7 @@ class Chunk:
         where = clients[0].phase.where
         self.moves = [where is None or entry.name in where for entry in self.layout]
         self.start = _rows([client.start for client in clients])
+        # one stack of rows serves both, which saves a copy of all models
         held = all(client.start is client.anchor for client in clients)
         self.anchor = self.start if held else _rows([client.anchor for client in clients])
         ids = np.array([client.job.client for client in clients], dtype=np.int64)

@@ -49,21 +49,6 @@ from motley.tasks.nn import Dropout, set_stream
 from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
-__all__ = [
-    "CHUNK",
-    "Client",
-    "StepHook",
-    "TrainStats",
-    "context",
-    "finish",
-    "longest_pass",
-    "phase_key",
-    "phase_plan",
-    "phases_for",
-    "squared_norms",
-    "tuning_context",
-]
-
 TUNING = Phase("tune")
 """The phase of fine-tuning before an examination: plain steps, on batches that no training uses."""
 

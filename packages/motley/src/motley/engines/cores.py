@@ -16,8 +16,6 @@ import torch
 from motley.core.usable_cores import at_once, share
 from motley.tasks.precision import precise
 
-__all__ = ["ThreadPool", "share_cores", "torch_threads"]
-
 State = TypeVar("State")
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -91,6 +89,7 @@ class ThreadPool(Generic[State]):
                 future.cancel()
 
     def _run(self, work: Callable[[State, Task], Result], task: Task) -> Result:
+        # as many states as threads, so one is free; a deque needs no lock for either end
         state = self._free.popleft()
         try:
             return work(state, task)
@@ -102,6 +101,8 @@ class ThreadPool(Generic[State]):
         or later threads."""
         if self._executor is None:
             before = torch.get_num_threads()
+            # An executor starts a thread only where none is idle: tasks that wait for one another
+            # make it start all of them now.
             together = threading.Barrier(self._size)
             self._executor = ThreadPoolExecutor(self._size, "motley", _one_torch_thread)
             for ready in [self._executor.submit(together.wait) for _ in range(self._size)]:

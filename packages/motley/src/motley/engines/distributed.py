@@ -48,8 +48,6 @@ from motley.engines.stored_images import with_stored_images
 from motley.engines.workers import RemoteWorker, Shared, WorkerCall, WorkerPool, worker_engine
 from motley.tasks.task import ModelState, model_input
 
-__all__ = ["Distributed"]
-
 SPREAD_FROM = 20_000_000
 """Weights times samples of a worker's part from which measuring in workers is faster than sending
 the model there: milliseconds."""
@@ -247,6 +245,7 @@ class Distributed(Engine, Generic[Shared]):
         keeps = any(state is not None for state in client_states.values())
         least = -(-len(jobs) * self.setting.task.layout.size // CHUNK_WEIGHTS) if keeps else 1
         parts = parts_of(costs, self.workers, self._batches, least)
+        # longest first: what is given out last shall not be what all others wait for
         order = sorted(parts, key=lambda part: -part.cost)
         calls = []
         for part in order:
@@ -329,6 +328,7 @@ class Distributed(Engine, Generic[Shared]):
             return self._local.measure(
                 clients, download, client_states, want, key=key, data_view=data_view
             )
+        # consecutive clients of about as many samples: parts are joined in order, without a sort
         cuts = np.searchsorted(np.cumsum(sizes), np.linspace(0, sizes.sum(), parts + 1)[1:-1])
         calls = []
         for at in filter(len, np.split(np.arange(len(clients)), cuts)):

@@ -51,29 +51,6 @@ from motley.tasks.nn import set_stream
 from motley.tasks.precision import Precision, products, widened
 from motley.tasks.task import ModelState, Task, model_input
 
-__all__ = [
-    "ENGINE_OPTIONS",
-    "MEASURED",
-    "PRE_TRAINING",
-    "REPORTED",
-    "WORKER_OPTIONS",
-    "AdaptInputs",
-    "DataView",
-    "DataViews",
-    "Engine",
-    "EngineEvent",
-    "Evaluator",
-    "Job",
-    "JobInputs",
-    "Purpose",
-    "Reduction",
-    "RunSum",
-    "Setting",
-    "Slices",
-    "TrainResult",
-    "client_losses",
-]
-
 MEASURED: Mapping[
     str, tuple[Literal["training", "validation", "test"], Literal["forward", "gradient"]]
 ] = MappingProxyType(
@@ -513,7 +490,7 @@ class Setting:
         slicing = self.algorithm.local.slicing
         if slicing is not None and slicing.masks:
             return self.held_size(width) / task.layout.size
-        slice_of = partial(narrowed, task.model, task.layout, width, False)
+        slice_of = partial(narrowed, task.model, task.layout, width=width, divided=False)
         sample = self.sample()
         return operations(construct(slice_of, 0), sample) / operations(
             construct(task.model, 0), sample
@@ -560,7 +537,7 @@ class Setting:
         targets = targets.to(self.dtype) if targets.is_floating_point() else targets
         slicing = self.algorithm.local.slicing
         divided = slicing is not None and slicing.divides
-        cut = partial(narrowed, task.model, task.layout, width, divided)
+        cut = partial(narrowed, task.model, task.layout, width=width, divided=divided)
         factory = task.model if width == 1.0 else cut
         module = placed(construct(factory, 0), self.dtype, "cpu").train()
         set_stream(module, Key(0))

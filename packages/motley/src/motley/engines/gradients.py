@@ -27,8 +27,6 @@ from motley.tasks.precision import widened
 from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
-__all__ = ["BlockGradients", "ClientSamples", "GradientPass", "ModuleGradients", "ThreadGradients"]
-
 BLOCK = 1024
 """Samples of a block of clients at most, unless one client has more: it is passed in pieces of so
 many."""
@@ -98,6 +96,7 @@ class ThreadGradients(GradientPass):
             client.model.load(state)
             use(samples.number, client.mean_gradient(samples.rows, samples.targets))
 
+        # a long pass begun last would leave the other threads idle
         for _ in self.pool.map(work, sorted(clients, key=lambda samples: -len(samples.rows))):
             pass
 

@@ -16,8 +16,6 @@ from motley.tasks.flat import FlatModule
 from motley.tasks.precision import products, widened
 from motley.tasks.task import ModelState
 
-__all__ = ["FeatureHook", "FrozenModels"]
-
 
 class FeatureHook:
     """Records the input of a module's last linear layer (the last by registration, as

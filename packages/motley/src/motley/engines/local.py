@@ -45,16 +45,6 @@ from motley.engines.stages import refuses_phases
 from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
-__all__ = [
-    "Debug",
-    "LocalEngine",
-    "Sequential",
-    "Threads",
-    "on_one_thread",
-    "refuses_method",
-    "window_of",
-]
-
 _NO_KEY = Key(0)  # all samples are measured: nothing is drawn
 
 SMALL = 100_000
@@ -262,7 +252,13 @@ class LocalEngine(Engine):
             return JobInputs(inputs.download, states, {}), {}
         slices = Slices(np.array([job.width for job in jobs]), jobs[0].offset)
         measured = self._measured(
-            clients, inputs.download, states, probed, _NO_KEY, data_view=view, slices=slices
+            clients,
+            inputs.download,
+            states,
+            want=probed,
+            key=_NO_KEY,
+            data_view=view,
+            slices=slices,
         )
         signals = {}
         if self._needed:
@@ -478,6 +474,7 @@ class Threads(LocalEngine):
         def work(client: Client, job: Job) -> TrainResult:
             return client.train(job, inputs, want)
 
+        # a long job begun last would leave the other threads idle; each has bits of its own anyway
         order = sorted(range(len(jobs)), key=lambda i: -jobs[i].steps)
         done = dict(zip(order, self._pool.map(work, [jobs[i] for i in order]), strict=True))
         yield from (done[i] for i in range(len(jobs)))

@@ -24,8 +24,6 @@ from typing_extensions import override
 
 from motley.engines.processor import arithmetic
 
-__all__ = ["Library", "MatrixProducts", "OpenBlasProducts", "TorchProducts", "faster_library"]
-
 Library = Literal["torch", "openblas"]
 """A library that multiplies matrices."""
 
@@ -149,6 +147,8 @@ class OpenBlasProducts(MatrixProducts):
     @override
     @contextmanager
     def alone(self) -> Iterator[None]:
+        # each of the pool's threads is a core already; and with one thread a product has one order
+        # of sums
         before = [library.num_threads for library in self._libraries]
         for library in self._libraries:
             library.set_num_threads(1)

@@ -33,8 +33,6 @@ from typing_extensions import override
 
 from motley.algorithms.local_optimisers import Solver
 
-__all__ = ["TrainingMemory", "training_memory"]
-
 
 class TrainingMemory(NamedTuple):
     """Bytes that training takes; see this module."""

@@ -27,8 +27,6 @@ from motley.tasks.nn import set_stream
 from motley.tasks.targets import class_logits
 from motley.tasks.task import ModelState
 
-__all__ = ["OrderedSliceClient", "self_distillation"]
-
 
 class OrderedSliceClient(SlicedClient):
     """A client that trains jobs of any listed width, each by ordered dropout.

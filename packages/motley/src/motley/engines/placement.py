@@ -15,8 +15,6 @@ from typing import NamedTuple
 from motley.algorithms.parts import BLOCK, BlockRun
 from motley.engines.engine import Job
 
-__all__ = ["ClientSeconds", "aligned_runs", "makespan", "parts_of", "uneven"]
-
 UNEVEN = 1.25
 """Sums travel where the busiest worker has at most so many times its share of the work."""
 EVEN = 1.1
@@ -69,6 +67,7 @@ def aligned_runs(first: int, last: int) -> list[BlockRun]:
     runs = []
     while first < last:
         level = 0
+        # a run of 2^n blocks begins at a multiple of 2^n: only such sums are nodes of the tree
         while not first & (1 << level) and first + (2 << level) <= last:
             level += 1
         runs.append(BlockRun(level, first >> level))

@@ -35,8 +35,6 @@ from motley.engines.scores import measured
 from motley.tasks.task import ModelState
 from motley.tasks.transfer import to_device
 
-__all__ = ["Prober"]
-
 
 class Prober:
     """Measures clients and evaluates models with the module of one :class:`Client`.
@@ -237,7 +235,9 @@ class Prober:
             return positions, owner
         numbers = positions
         if self.setting.task.federation.own_rows:
+            # above 32 bits the client, below its sample: the same in whichever federation it came
             numbers = positions - part.offsets[clients][owner] + (clients[owner] << 32)
+        # the last key counts first: the samples of each client, by their numbers
         ranked = np.lexsort((key.uniform(numbers)[:, 0], owner))
         rank = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         chosen = np.sort(ranked[rank < batches * self.setting.work.batch_size])

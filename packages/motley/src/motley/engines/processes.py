@@ -30,8 +30,6 @@ from motley.engines.engine import Setting
 from motley.engines.serialization import from_memory, to_memory, unwrap
 from motley.engines.workers import RemoteWorker, Worker, WorkerCall, WorkerDied
 
-__all__ = ["Processes", "end_with_parent", "worker_environment", "workers_kept"]
-
 PATIENCE_S = 60.0
 """Seconds after which a worker that uses no processor time during a call (it was stopped, or waits
 for ever) is given up."""
@@ -112,6 +110,7 @@ class _ProcessWorker(RemoteWorker[SharedObject]):
         numbers = map(str, (theirs.fileno(), os.getpid(), self.threads))
         with theirs:
             self._process = subprocess.Popen(
+                # -P: a file of the working directory must not hide a module
                 [sys.executable, "-P", "-m", "motley.engines.processes", *numbers],
                 env=worker_environment(self.threads),
                 pass_fds=(theirs.fileno(),),
@@ -249,6 +248,7 @@ def run_worker(descriptor: int, parent: int, threads: int) -> None:
 def worker_environment(threads: int) -> dict[str, str]:
     """Return the environment of a fresh interpreter that finds the same modules and computes on so
     many threads."""
+    # absolute: an entry such as "" means where this process is now
     path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     return {**os.environ, **dict.fromkeys(_THREADS, str(threads)), "PYTHONPATH": path}
 

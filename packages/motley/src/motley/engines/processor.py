@@ -13,8 +13,6 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_info
 
-__all__ = ["arithmetic"]
-
 CPUINFO = Path("/proc/cpuinfo")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 IDENTITY = (

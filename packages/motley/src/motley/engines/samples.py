@@ -18,8 +18,6 @@ from motley.tasks.pixels import ImageTransform
 from motley.tasks.task import Task, model_input
 from motley.tasks.transfer import require_room, to_device
 
-__all__ = ["SampleSplit", "Samples"]
-
 
 class SampleSplit(NamedTuple):
     """The training, the validation or the test samples of all clients.

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from motley.tasks.targets import IGNORED, Targets, class_logits
 
-__all__ = ["measured"]
-
 
 def measured(name: str, outputs: Tensor, targets: Tensor, kind: Targets) -> Tensor:
     """Return one quantity of each sample of a batch, ``[B, ...]``, on the outputs' device.

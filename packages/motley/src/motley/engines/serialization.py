@@ -23,8 +23,6 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-__all__ = ["Block", "from_memory", "modules_of", "to_memory", "unsendable", "unwrap", "wrap"]
-
 Block = bytearray | memoryview | mmap.mmap
 """Bytes that can be written and viewed."""
 

@@ -15,8 +15,6 @@ from motley.engines.engine import DataView, Slices
 from motley.engines.prober import Prober
 from motley.engines.sliced_client import SlicedClient
 
-__all__ = ["measure_slices"]
-
 
 def measure_slices(
     prober: Prober,

@@ -20,8 +20,6 @@ from motley.engines.samples import Samples
 from motley.tasks.narrow_models import narrowed
 from motley.tasks.task import ModelState, Task
 
-__all__ = ["MaskedClient", "SlicedClient", "task_of_width"]
-
 
 def task_of_width(setting: Setting, width: float) -> Task:
     """Return the task of a run with its model cut to this width."""

@@ -36,8 +36,6 @@ from motley.tasks.flat import hooked, layout_of
 from motley.tasks.nn import Dropout
 from motley.tasks.precision import widened
 
-__all__ = ["Layer", "StackedLinear", "layers_of"]
-
 
 @dataclass(frozen=True)
 class Layer:

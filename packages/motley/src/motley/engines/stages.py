@@ -16,8 +16,6 @@ from motley.engines.engine import AdaptInputs, Job, JobInputs, Purpose, Setting,
 from motley.engines.samples import Samples
 from motley.tasks.task import ModelState
 
-__all__ = ["LocalRun", "bounded", "refuses_phases", "run_phases", "trained"]
-
 SCHEDULE_PLACES = 4_000_000
 """Places of a chunk's batch schedule at most, padding included: about 100 MB while it is made."""
 

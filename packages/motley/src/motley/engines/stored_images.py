@@ -18,8 +18,6 @@ from motley.engines.engine import Setting
 from motley.tasks.pixels import ImageTransform, Scaling
 from motley.tasks.preparation import ArrayPreparation
 
-__all__ = ["StoredImages", "with_stored_images"]
-
 _SOME = 4096
 """Images that are converted at a time."""
 

@@ -24,8 +24,6 @@ from motley.tasks.flat import FlatModule
 from motley.tasks.one_sample import refuses_one_sample
 from motley.tasks.precision import products, widened
 
-__all__ = ["Batch", "TrainedModule", "channels_last", "set_training"]
-
 _LARGE = 2**16
 """Weights from which a convolution is stored channels last while it is trained."""
 

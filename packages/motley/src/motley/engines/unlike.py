@@ -30,8 +30,6 @@ from motley.engines.engine import (
 )
 from motley.tasks.flat import ModelState, architecture_of, of_architecture
 
-__all__ = ["Unlike"]
-
 
 class Unlike(Engine):
     """One engine for each architecture.

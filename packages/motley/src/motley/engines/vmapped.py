@@ -27,8 +27,6 @@ from motley.tasks.nn import stochastic_layers
 from motley.tasks.precision import products, widened
 from motley.tasks.task import model_input
 
-__all__ = ["Vmapped", "refuses_vmap"]
-
 _CLIENT_BY_CLIENT = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.EmbeddingBag)
 """Layers of torch that vmap computes client by client, or step by step, several times slower than
 threads do."""

@@ -23,17 +23,6 @@ from motley.engines import ENGINES, resolve_auto
 from motley.engines.engine import Engine, Job, Reduction, RunSum, Setting, TrainResult
 from motley.engines.serialization import Block, unwrap
 
-__all__ = [
-    "MAX_DEATHS",
-    "Failed",
-    "RemoteWorker",
-    "Worker",
-    "WorkerCall",
-    "WorkerDied",
-    "WorkerPool",
-    "worker_engine",
-]
-
 Packed = TypeVar("Packed")
 Shared = TypeVar("Shared")
 
@@ -388,6 +377,7 @@ class WorkerPool(Generic[Shared]):
             if not task.repeated and not task.future.done():
                 task.repeated = True
                 task.held += 1
+                # first: answers are yielded in order, so all later ones wait for this one
                 self._queue.appendleft(task)
                 self._changed.notify()
 
@@ -444,6 +434,7 @@ class WorkerPool(Generic[Shared]):
         for worker in self._workers:
             worker.close()
         for thread in self._threads:
+            # a thread that closes the pool cannot wait for itself
             if thread is not threading.current_thread():
                 thread.join()
         self._on_close()

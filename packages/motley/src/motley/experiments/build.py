@@ -64,9 +64,6 @@ from motley.tasks.random_samples import with_loss_compared
 from motley.tasks.task import Federation, ModelState, Task
 from motley.world.interfaces import World
 
-__all__ = ["Ready", "build", "check_build", "check_own_task", "loop_of", "prepare"]
-
-
 _WORLD = ("device", "network", "availability", "failures", "drift", "dishonest", "capacity")
 """Keys of a world's models, in their order there."""
 

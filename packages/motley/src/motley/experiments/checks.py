@@ -39,22 +39,6 @@ from motley.tasks.unscaled import large_targets
 from motley.timing.synchrony import Synchrony
 from motley.world.interfaces import Capacity, Dishonest, Failures
 
-__all__ = [
-    "check_algorithm",
-    "check_capacity",
-    "check_contributions",
-    "check_dishonest",
-    "check_end",
-    "check_failures",
-    "check_heads",
-    "check_replaced",
-    "check_selector",
-    "check_synchrony",
-    "check_task",
-    "check_weights",
-    "with_metrics",
-]
-
 
 def check_task(experiment: Experiment, task: Task, algorithm: Algorithm) -> None:
     """Refuse a population that the data has not, and a loss or a target that do not fit this task's

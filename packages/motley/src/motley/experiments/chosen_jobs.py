@@ -23,8 +23,6 @@ from motley.rounds.client_state import free_memory
 from motley.rounds.run_config import RunConfig
 from motley.tasks.flat import construct
 
-__all__ = ["WORTH_FORKED_S", "WORTH_S", "RunSize", "chosen_jobs", "size_of"]
-
 WORTH_S = 8.0
 WORTH_FORKED_S = 1.0
 """Seconds that all runs take by :attr:`RunSize.seconds`, below which they stay in one process: a

@@ -28,8 +28,6 @@ from motley.rounds.loop import RoundLoop
 from motley.tasks.flat import FlatModule
 from motley.tasks.weight_files import save_weights
 
-__all__ = ["client_entries", "holder_of", "save_client_models"]
-
 FILE: Final = "clients.safetensors"
 _OTHERS: Final = -1
 LIMIT_BYTES: Final = 2 * 2**30

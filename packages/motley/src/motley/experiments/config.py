@@ -102,8 +102,6 @@ if TYPE_CHECKING:  # the types of components, by key
         Partition,
     )
 
-__all__ = ["MOST_NAME_BYTES", "Experiment", "load"]
-
 _COMPONENTS = (
     "task",
     "partition",

@@ -45,16 +45,6 @@ from motley.results.load import Run, read_table
 from motley.results.measures import STABLE
 from motley.tasks.task import Task
 
-__all__ = [
-    "BuildCheck",
-    "Controls",
-    "controls_of",
-    "empty_stable",
-    "in_minutes",
-    "place_of",
-    "wall_s",
-]
-
 Refuses = Callable[[str, Experiment], UserError | None]
 MOST = 100
 """Controls up to which nobody is asked."""

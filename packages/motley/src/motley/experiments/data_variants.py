@@ -12,8 +12,6 @@ from motley.experiments.config import Experiment
 from motley.tasks.public_data.facts import PUBLIC
 from motley.tasks.public_data.search import search
 
-__all__ = ["check_variants", "data_variants", "download_mb"]
-
 
 def data_variants(experiment: Experiment, folder: Path | None = None) -> dict[str, str]:
     """Return the public data sets that an experiment names and the variants that would be read now;

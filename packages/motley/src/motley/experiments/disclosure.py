@@ -20,8 +20,6 @@ from motley.core.components import declares
 from motley.core.records import HISTOGRAM, SIGNALS, SignalRequirements, When
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["Disclosure", "algorithm_disclosure", "selector_disclosure"]
-
 Follows = Literal["data", "size", "public"]
 # the size of a packet depends on no value (rounds/upload_pipeline.py)
 _COLUMNS: Mapping[str, Follows] = {

@@ -22,24 +22,6 @@ from motley.core.files import no_file
 from motley.core.untrusted import MOST_DIGITS, MOST_LEVELS, check_limits, shortened
 from motley.tasks.table_files import is_table_file
 
-__all__ = [
-    "copied",
-    "lay_over",
-    "limited_copy",
-    "override",
-    "parse",
-    "parse_setting",
-    "parse_value",
-    "preset",
-    "preset_rows",
-    "presets",
-    "read",
-    "read_text",
-    "set_key",
-    "set_keys",
-    "to_toml",
-]
-
 _RIVALS = (("cohort", "participation"), ("local.epochs", "local.steps"))
 """Keys of which only one may be given: giving one over a preset, or with ``--set``, takes the other
 away."""
@@ -385,13 +367,6 @@ def set_keys(document: Mapping[str, Any], *changes: Mapping[str, Any]) -> dict[s
         for path in sorted(each, key=lambda path: not path.endswith(".name")):
             _set(out, path, _copied(each[path]))
     return out
-
-
-def set_key(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Return the document with one key set. Another ``name`` drops the options of the component
-    that was there before (the engine's ``device`` and ``threads`` are not options of a component,
-    and stay)."""
-    return set_keys(document, {path: value})
 
 
 def _set(out: dict[str, Any], path: str, value: Any) -> None:

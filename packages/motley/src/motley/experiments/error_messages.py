@@ -14,8 +14,6 @@ from motley.core.errors import ConfigError, suggest
 from motley.core.extensions import extension
 from motley.experiments.document import to_toml
 
-__all__ = ["config_error", "device_hint"]
-
 ELSEWHERE = {
     "lr": "local.optimizer.lr",
     "learning_rate": "local.optimizer.lr",

@@ -41,32 +41,6 @@ from motley.selectors.defence import Defence
 from motley.tasks import initial_weights
 from motley.timing.stragglers import Stragglers
 
-__all__ = [
-    "Checkpointing",
-    "Count",
-    "DefenceKey",
-    "EngineChoice",
-    "Grids",
-    "GuardKey",
-    "InitialWeights",
-    "KeyTable",
-    "Local",
-    "LogKey",
-    "Models",
-    "ModelsKey",
-    "Names",
-    "PrivacyKey",
-    "Probe",
-    "Public",
-    "PublicKey",
-    "Record",
-    "StrictTable",
-    "Tuned",
-    "Whole",
-    "at_path",
-    "named",
-]
-
 Whole = Annotated[int, Strict()]
 Count = Annotated[bounds.Count, Strict()]
 Positive = Annotated[bounds.Positive, Strict(), AllowInfNan(False)]

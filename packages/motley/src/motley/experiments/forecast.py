@@ -16,8 +16,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Pace", "left_s", "range_in_words"]
-
 
 @dataclass
 class Pace:

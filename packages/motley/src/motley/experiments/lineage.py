@@ -7,8 +7,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["digest_of", "lineage_id", "result_keys"]
-
 _NO_RESULT = (
     "name",
     "method",

@@ -15,8 +15,6 @@ from motley.core.files import disk_error
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-__all__ = ["MOST_DIFFERENCE", "export"]
-
 MOST_DIFFERENCE = 1e-4
 """Largest difference from torch's outputs, relative to the largest of them and at least 1."""
 

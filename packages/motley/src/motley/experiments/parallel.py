@@ -35,8 +35,6 @@ from motley.experiments.progress import OneRun, ProgressDisplay
 from motley.rounds.run_config import RoundSummary
 from motley.tasks.public_data import reading
 
-__all__ = ["job_workers_kept", "run_jobs", "share_among", "start_at_once", "workers_forked"]
-
 Work = Callable[..., object]
 
 GRACE_S = 3.0

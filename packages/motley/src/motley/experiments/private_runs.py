@@ -16,8 +16,6 @@ from motley.experiments.config import Experiment
 from motley.rounds.run_config import PrivatePlan, RunConfig
 from motley.selectors.selector import Selector
 
-__all__ = ["PrivateTraining", "private_training"]
-
 
 class PrivateTraining(Protocol):
     """The module that the entry point ``privacy`` names. Options are those of ``[privacy]``."""

@@ -30,19 +30,6 @@ from motley.experiments.config import Experiment
 from motley.experiments.forecast import Pace, left_s, range_in_words
 from motley.rounds.run_config import RoundSummary
 
-__all__ = [
-    "OneRun",
-    "ProgressBars",
-    "ProgressDisplay",
-    "ProgressLog",
-    "ProgressText",
-    "RoundLog",
-    "display",
-    "in_notebook",
-    "last_line",
-    "watched",
-]
-
 
 class OneRun:
     """What one run reports while it goes on. This class shows nothing."""

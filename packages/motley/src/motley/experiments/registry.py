@@ -22,23 +22,6 @@ if TYPE_CHECKING:  # they import torch
     from motley.algorithms.parts import Tuning
     from motley.experiments.disclosure import Disclosure
 
-__all__ = [
-    "KINDS",
-    "build",
-    "catalogue",
-    "chosen",
-    "fine_tuning",
-    "has_clients",
-    "is_own",
-    "kind_of",
-    "listing",
-    "options_of",
-    "papers",
-    "plain",
-    "record_of",
-    "register",
-]
-
 _WHERE = {
     "aggregator": "motley.algorithms:AGGREGATORS",
     "algorithm": "motley.algorithms:CATALOGUE",

@@ -62,21 +62,6 @@ from motley.tasks.precision import bfloat16_instructions, slower
 from motley.tasks.task import ModelState, Task
 from motley.tasks.weight_files import save_weights
 
-__all__ = [
-    "CheckpointTimer",
-    "OnEnd",
-    "as_experiment",
-    "run",
-    "run_built",
-    "run_in",
-    "run_record",
-    "save_model",
-    "say_standstill",
-    "standstill_record",
-    "with_own",
-    "written_step",
-]
-
 OnRound = Callable[[RoundSummary], None]
 OnEnd = Callable[[TrainedRun], None]
 Marks = Mapping[str, Mark]

@@ -37,8 +37,6 @@ from motley.tasks.task import NO_CLASSES, Dataset, Federation, Task, TaskSource,
 from motley.world.interfaces import Drift, Partition, Partitioned
 from motley.world.shift.feature_shift import shifted
 
-__all__ = ["server_context_of", "task_of", "with_drift"]
-
 _MISSING = {
     "public": (
         "public",
@@ -166,7 +164,7 @@ def _federation(
         key = shift.fold("feature")
         black, white = dataset.black_white
         return shifted(
-            features, key, x, owner, len(clients), black=black, white=white, rows=numbers
+            features, key, x, owner, population=len(clients), black=black, white=white, rows=numbers
         ), features.group(key, clients, len(clients))
 
     def if_asked(key: str, function: Any) -> Any:

@@ -24,17 +24,6 @@ if TYPE_CHECKING:
 
     from motley.results.load import Run
 
-__all__ = [
-    "ShownExperiment",
-    "curve_figure",
-    "facts_of_keys",
-    "in_cell",
-    "run_in_words",
-    "run_rows",
-    "runs_in_words",
-    "to_frame",
-]
-
 OVER: Final = {"rounds": "round", "virtual_seconds": "seconds", "traffic": "bits"}
 """What a figure may be drawn over -> the axis of :func:`motley.results.measures.curve`."""
 NAMED = 4

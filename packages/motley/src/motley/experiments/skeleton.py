@@ -20,8 +20,6 @@ from motley.core.errors import ConfigError, suggest
 from motley.experiments import registry
 from motley.experiments.config import MOST_NAME_BYTES
 
-__all__ = ["SKELETONS", "skeleton"]
-
 SKELETONS: Final = (
     "aggregator",
     "algorithm",

@@ -45,19 +45,6 @@ from motley.experiments.private_runs import private_training
 from motley.results.marks import mark_of, pack_marks
 from motley.results.record import read_record
 
-__all__ = [
-    "RunFolder",
-    "default_folder",
-    "describe",
-    "ensure_space",
-    "goes_further",
-    "installed_versions",
-    "refuse_other_horizon",
-    "slug",
-    "source_commit",
-    "stop_in_words",
-]
-
 State = Literal["new", "interrupted", "finished", "ended"]
 """What a folder holds: nothing, a run to go on with, a finished one, or one that finished under
 another ``stop``."""

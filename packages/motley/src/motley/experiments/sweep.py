@@ -71,17 +71,6 @@ from motley.tasks.task import Task
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "Comparison",
-    "Failure",
-    "check_target",
-    "compare",
-    "expand",
-    "parse_over",
-    "run_points",
-]
-
-
 Say = Callable[[str], object]
 _NAMED = 3
 """Variants of one reason that are named."""
@@ -882,7 +871,9 @@ def _spread(
         [call[name] for call in calls] for name in ("experiment", "folder", "data")
     )
     spread = required_extension("runner", "ray", "on_ray").spread
-    with closing(spread(address, work, experiments, folders, next(iter(data), None))) as outcomes:
+    with closing(
+        spread(address, work, experiments, folders, data=next(iter(data), None))
+    ) as outcomes:
         for number, error in outcomes:
             if shown is not None:
                 shown.start(number)

@@ -9,8 +9,6 @@ from pathlib import Path
 from motley.experiments.config import Experiment
 from motley.experiments.store import slug
 
-__all__ = ["Point"]
-
 
 @dataclass(frozen=True)
 class Point:

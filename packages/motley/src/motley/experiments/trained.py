@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from motley.tasks.preparation import Preparation
     from motley.tasks.task import Dataset, Federation, Task, TaskSource
 
-__all__ = ["ClientModel", "TrainedRun", "describe_samples", "load", "load_all", "save_preparation"]
-
 _PREPARATION = "preparation.json"
 _CHUNK = 1024
 """Samples that are predicted at a time."""

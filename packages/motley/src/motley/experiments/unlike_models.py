@@ -24,8 +24,6 @@ from motley.tasks.architectures import Architectures, dealt
 from motley.tasks.task import Dataset, Federation, Task, TaskSource
 from motley.world.interfaces import World
 
-__all__ = ["check_unlike", "refuses_engine", "with_holders", "with_unlike_models"]
-
 
 def with_unlike_models(
     experiment: Experiment, source: TaskSource, dataset: Dataset, federation: Federation

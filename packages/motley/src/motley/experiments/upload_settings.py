@@ -16,8 +16,6 @@ from motley.selectors.selector import Selector
 from motley.transport.compressors.chain import Chain
 from motley.transport.upload_config import UploadConfig
 
-__all__ = ["recalibration_of", "upload_config_of"]
-
 
 def upload_config_of(
     experiment: Experiment, setting: Setting, selector: Selector[Any], weights: str

@@ -17,21 +17,6 @@ from typing import Any
 from typing_extensions import override
 
 from motley.results.labels import IGNORED
-from motley.results.load import Run
-
-__all__ = [
-    "ASPECTS",
-    "Aspect",
-    "ComparedMethod",
-    "Pair",
-    "algorithm_words",
-    "in_list",
-    "pairs_of",
-    "references_of",
-    "value_at",
-    "wanted_words",
-    "world_sentences",
-]
 
 Keys = Mapping[str, Any]
 
@@ -460,16 +445,6 @@ def pairs_of(methods: Sequence[ComparedMethod], base: str) -> list[Pair]:
                 )
             )
     return pairs
-
-
-def references_of(groups: Mapping[str, Sequence[Run]], base: str) -> dict[str, Pair]:
-    """Return the label of each method of ``groups`` (label -> runs) -> the pair of it and its
-    reference, as :func:`pairs_of` has them; a reference has none."""
-    methods = [
-        ComparedMethod.of(label, runs[0].config, bool(runs[0].meta.get("personal")))
-        for label, runs in groups.items()
-    ]
-    return {pair.method.label: pair for pair in pairs_of(methods, base)}
 
 
 def world_sentences(pairs: Sequence[Pair]) -> list[str]:

@@ -47,8 +47,6 @@ from motley.results.number_text import MB, short_number, whole
 from motley.results.print_tables import PrintTable
 from motley.results.recorded_metrics import metric_in_text
 
-__all__ = ["Besides", "besides_section"]
-
 Groups = Mapping[str, Sequence[Run]]
 TOLERANCE = 0.01
 """Relative difference of means from which what was spent differs."""

@@ -8,8 +8,6 @@ from math import isfinite
 
 from motley.results.measures import Spread, paired
 
-__all__ = ["BOLD", "best_rows"]
-
 BOLD = (
     "Bold: the best mean, if the 95 % interval of its differences, paired by seed, excludes zero "
     "against every other method; a method with the same number in every seed is bold with it."

@@ -16,8 +16,6 @@ from motley.results.load import Run
 from motley.results.number_text import MB, short_number
 from motley.results.recorded_metrics import metric_of, percent_of
 
-__all__ = ["by_architecture"]
-
 
 def by_architecture(groups: Mapping[str, Sequence[Run]]) -> Table | None:
     """Return a row for each method (label to runs) and architecture: clients that hold it,

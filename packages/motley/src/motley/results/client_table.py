@@ -16,8 +16,6 @@ from motley.results.load import Run
 from motley.results.number_text import short_number
 from motley.results.recorded_metrics import metric_of, metrics_of, percent_of, rows_of
 
-__all__ = ["by_client", "client_table"]
-
 MOST = 50
 """Clients that a report lists by name, at most."""
 

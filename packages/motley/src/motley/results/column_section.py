@@ -12,8 +12,6 @@ from motley.results.load import Run
 from motley.results.marks import checked
 from motley.results.record import read_json
 
-__all__ = ["column_section", "columns_of_runs"]
-
 _HEADS = ("column", "read as", "values seen", "gaps", "becomes", "example")
 
 

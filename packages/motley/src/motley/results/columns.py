@@ -24,8 +24,6 @@ from motley.results.method_rows import Difference, MethodRow, MetricRow, Until, 
 from motley.results.number_text import MB, plus_minus, short_number, whole
 from motley.results.recorded_metrics import metric_in_text
 
-__all__ = ["Column", "Compared", "Link", "SortedText"]
-
 Groups = Mapping[str, Sequence[Run]]
 
 

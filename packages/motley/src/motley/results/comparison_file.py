@@ -15,14 +15,6 @@ from motley.core.errors import DataError
 from motley.core.files import disk_error, no_file, replacing
 from motley.results.record import read_json
 
-__all__ = [
-    "ComparisonRecord",
-    "in_grid_order",
-    "read_comparison",
-    "record_comparison",
-    "reference_runs",
-]
-
 FILE = "comparison.json"
 
 

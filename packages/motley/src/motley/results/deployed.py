@@ -40,8 +40,6 @@ from motley.results.measures import Curve
 from motley.results.method_groups import method_numbers
 from motley.results.number_text import MB, short_number
 
-__all__ = ["clients", "incidents", "real_clients"]
-
 Groups = Mapping[str, Sequence[Run]]
 MOST = 50
 """Rows of a table of clients or incidents; the rest is counted below it."""

@@ -16,20 +16,6 @@ from motley.core.errors import ConfigError
 from motley.results.load import Run
 from motley.results.recorded_metrics import better_of, metric_of, rows_of
 
-__all__ = [
-    "Fairness",
-    "Gains",
-    "by_group",
-    "client_gains",
-    "client_metric",
-    "client_values",
-    "fairness",
-    "gains",
-    "has_clients",
-    "of_clients",
-    "over_samples",
-]
-
 
 @dataclass(frozen=True)
 class Fairness:

@@ -21,33 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "CLASS_COLOURS",
-    "NARROW",
-    "PALETTE",
-    "add_legend",
-    "client_groups",
-    "colour",
-    "columns_of",
-    "dash",
-    "dot",
-    "draw_line",
-    "for_print",
-    "group_edges",
-    "grouping",
-    "in_lines",
-    "lines_of",
-    "mark",
-    "new_figure",
-    "panel_grid",
-    "panel_name",
-    "shorter",
-    "spread_apart",
-    "styled",
-    "to_svg",
-    "whole_numbers",
-]
-
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5A5A5A")
 """Okabe and Ito's palette without its yellow (unreadable on white): told apart with every common
 colour blindness."""

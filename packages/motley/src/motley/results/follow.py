@@ -16,8 +16,6 @@ from motley.results.method_groups import MethodGroups
 from motley.results.page import write
 from motley.results.report import as_private_as, printable_groups, report, report_page
 
-__all__ = ["follow"]
-
 RELOAD_S = 5
 """Seconds after which the page of runs that go on loads itself again."""
 SHARE = 4

@@ -32,8 +32,6 @@ from motley.results.method_groups import labels_by_number
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["gain_pictures"]
-
 Groups = Mapping[str, Sequence[Run]]
 HARMED = "#8A8A8A"
 """The colour of clients that are worse off, whatever the method."""

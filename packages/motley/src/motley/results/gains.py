@@ -12,8 +12,6 @@ from motley.results.fairness import has_clients
 from motley.results.load import Run
 from motley.results.measures import Spread
 
-__all__ = ["LEAST", "LOCAL", "gain_rows", "local_rival", "missing_local", "rivals"]
-
 Groups = Mapping[str, Sequence[Run]]
 LEAST = 20
 """Clients with fewer test samples are left out."""

@@ -18,8 +18,6 @@ from motley.core.errors import ContractError, DataError
 from motley.core.files import create, write_whole
 from motley.results.marks import Mark, unpack_marks
 
-__all__ = ["FILE", "Journal", "read_journal"]
-
 FILE = "tables.journal"
 RECORD = 1280
 """Bytes of a record, padded with blanks."""

@@ -15,8 +15,6 @@ from motley.results.load import Run, load_all
 from motley.results.method_groups import MethodGroups
 from motley.results.schema import TABLES
 
-__all__ = ["clock", "clock_in_words", "frame", "group_runs", "label_runs"]
-
 IGNORED = (
     "name",
     "seed",

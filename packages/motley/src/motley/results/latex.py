@@ -12,8 +12,6 @@ from motley.results.measures import Censored
 from motley.results.number_text import short_number
 from motley.results.print_tables import PrintTable, Value
 
-__all__ = ["escaped", "figure", "page_table", "table"]
-
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "{": r"\{",

@@ -22,8 +22,6 @@ from motley.results.load import LargeTables, Run, load
 from motley.results.marks import unpack_marks
 from motley.results.record import read_record
 
-__all__ = ["LiveFolder", "RunProgress", "in_words"]
-
 State = Literal["preparing", "going on", "stopped", "finished"]
 RECENT = 10
 """Rounds whose mean wall time tells how long those to come will take."""

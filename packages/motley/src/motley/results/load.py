@@ -34,8 +34,6 @@ from motley.results.record import read_record
 from motley.results.schema import TABLES
 from motley.results.stream import read_stream, read_unmarked, stream_blocks
 
-__all__ = ["Run", "citations", "load", "load_all", "read_blocks", "read_table"]
-
 LARGE = 2_000_000
 """A table of evaluations with more rows is read when it is asked for; what reports need of it is
 read block by block."""

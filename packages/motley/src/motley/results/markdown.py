@@ -21,8 +21,6 @@ from motley.results.blocks import (
     UniqueNames,
 )
 
-__all__ = ["escaped", "markdown"]
-
 
 def markdown(page: Page, folder: str) -> tuple[str, dict[str, str]]:
     """Return the text and its pictures: name of the file in ``folder`` -> content."""

@@ -13,17 +13,6 @@ from typing import Any, BinaryIO
 from motley.core.checksum import Checksum, checksum
 from motley.core.errors import DataError
 
-__all__ = [
-    "Mark",
-    "bytes_of",
-    "checked",
-    "checksum_of",
-    "disagreement",
-    "mark_of",
-    "pack_marks",
-    "unpack_marks",
-]
-
 _PIECE = 2**20
 _EARLIER = 16  # hex digits of a digest
 

@@ -9,17 +9,6 @@ from motley.core.errors import ConfigError, suggest
 from motley.results.comparison_file import reference_runs
 from motley.results.load import Run
 
-__all__ = [
-    "MethodGroups",
-    "check_flags",
-    "labels_by_number",
-    "method_numbers",
-    "plain_intervals",
-    "reference_of",
-    "unknown_reference",
-    "usual_reference",
-]
-
 USUAL = ("uniform", "fedavg")
 """What methods are compared with where nobody chose: the first whose name is made of these alone,
 else the first of all."""

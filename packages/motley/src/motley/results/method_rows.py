@@ -20,27 +20,6 @@ from motley.results.method_groups import plain_intervals, reference_of
 from motley.results.new_clients import served_new
 from motley.results.recorded_metrics import metric_in_text
 
-__all__ = [
-    "JUDGED",
-    "NO_STABLE",
-    "Difference",
-    "End",
-    "MethodRow",
-    "MetricRow",
-    "TargetRow",
-    "Until",
-    "all_alike",
-    "differences",
-    "intervals_in_words",
-    "method_rows",
-    "metric_rows",
-    "not_compared",
-    "only_worlds_differ",
-    "references",
-    "ruined_seeds",
-    "target_of",
-]
-
 _AXES: dict[str, measures.Axis] = {
     "rounds": "round",
     "selections": "selections",

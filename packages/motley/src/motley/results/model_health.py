@@ -11,8 +11,6 @@ import numpy as np
 from motley.results import measures
 from motley.results.load import Run
 
-__all__ = ["model_health", "ruined_since"]
-
 
 def model_health(run: Run) -> list[str]:
     """Return one sentence for each kind of trouble that a run's model had; nothing for a sound

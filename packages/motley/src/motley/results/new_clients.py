@@ -10,8 +10,6 @@ from motley.results.fairness import client_values
 from motley.results.load import Run
 from motley.results.measures import Spread
 
-__all__ = ["adapted_epochs", "served_new"]
-
 
 def adapted_epochs(run: Run) -> list[int]:
     """Return the numbers of epochs after which new clients were examined, ascending; empty where

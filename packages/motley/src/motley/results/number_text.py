@@ -6,8 +6,6 @@ from math import floor, isfinite, log10
 
 from motley.results.measures import Spread
 
-__all__ = ["MB", "plus_minus", "short_number", "whole", "with_decimals"]
-
 MB = 8e6
 """Bits in a megabyte (decimal, as the papers count)."""
 

@@ -16,8 +16,6 @@ from motley.results.print_tables import as_csv, print_tables
 from motley.results.references import bibliography
 from motley.results.sections import all_sections
 
-__all__ = ["check_formats", "pictures_of", "write_print_files"]
-
 Groups = Mapping[str, Sequence[Run]]
 FORMATS = ("pdf", "svg", "latex", "csv")
 """What a report can be taken apart into."""

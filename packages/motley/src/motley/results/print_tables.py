@@ -16,8 +16,6 @@ from motley.results.measures import Censored, Interval
 from motley.results.method_rows import target_of
 from motley.results.tables import MethodTable
 
-__all__ = ["PrintTable", "as_csv", "print_table", "print_tables"]
-
 Groups = Mapping[str, Sequence[Run]]
 Value = Interval | Censored | str
 """A mean with its interval; a mean that may be a lower bound; words."""

@@ -9,8 +9,6 @@ from motley.results.blocks import BulletList, Section, Table, TableCell, TableRo
 from motley.results.load import Run
 from motley.results.method_groups import method_numbers
 
-__all__ = ["OCCASIONS", "claims", "leaving", "privacy_section", "signals_in_words"]
-
 OCCASIONS = ("enrolled", "probed", "reported")
 _ADDED = {"data": "", "size": " (follows sizes)", "public": " (public)"}
 _SEES = {

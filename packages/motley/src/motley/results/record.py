@@ -17,8 +17,6 @@ from motley.core.files import changed, no_file
 from motley.core.strict_json import restored
 from motley.core.untrusted import check_limits, printable, shortened
 
-__all__ = ["read_json", "read_note", "read_record"]
-
 _MOST_BYTES = 64 * 2**20
 
 

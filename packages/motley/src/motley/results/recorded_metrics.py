@@ -11,21 +11,6 @@ import pyarrow.compute as pc
 
 from motley.results.load import Run
 
-__all__ = [
-    "Pooled",
-    "better_of",
-    "headline_scope",
-    "metric_in_text",
-    "metric_in_title",
-    "metric_of",
-    "metrics_of",
-    "percent_of",
-    "pooled",
-    "rows_of",
-    "written_scope",
-]
-
-
 _ABBREVIATIONS = {"auroc": "AUROC", "mae": "MAE", "rmse": "RMSE", "r2": "R2"}
 
 

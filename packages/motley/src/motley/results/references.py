@@ -5,41 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from motley.core.paper import Paper
+from motley.core.paper import cite
 from motley.results.load import Run, citations
-
-__all__ = ["bibliography"]
-
-PYTORCH = Paper(
-    key="paszke2019pytorch",
-    title="PyTorch: An Imperative Style, High-Performance Deep Learning Library",
-    authors=(
-        "Adam Paszke",
-        "Sam Gross",
-        "Francisco Massa",
-        "Adam Lerer",
-        "James Bradbury",
-        "Gregory Chanan",
-        "Trevor Killeen",
-        "Zeming Lin",
-        "Natalia Gimelshein",
-        "Luca Antiga",
-        "Alban Desmaison",
-        r"Andreas K{\"o}pf",
-        "Edward Yang",
-        "Zachary DeVito",
-        "Martin Raison",
-        "Alykhan Tejani",
-        "Sasank Chilamkurthy",
-        "Benoit Steiner",
-        "Lu Fang",
-        "Junjie Bai",
-        "Soumith Chintala",
-    ),
-    venue="Advances in Neural Information Processing Systems (NeurIPS)",
-    year=2019,
-    url="https://arxiv.org/abs/1912.01703",
-)
 
 
 def bibliography(groups: Mapping[str, Sequence[Run]]) -> str:
@@ -56,7 +23,7 @@ def bibliography(groups: Mapping[str, Sequence[Run]]) -> str:
             "}",
         ]
     )
-    entries = [*citations(runs), motley, PYTORCH.bibtex()]
+    entries = [*citations(runs), motley, cite("paszke2019pytorch").bibtex()]
     return (
         "\n\n".join(
             re.sub(r"^  (\w+)( *)= \{(.*)\},?$", _field, entry, flags=re.MULTILINE)

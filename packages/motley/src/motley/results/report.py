@@ -27,8 +27,6 @@ from motley.results.page import write
 from motley.results.print_files import write_print_files
 from motley.results.sections import all_sections, provenance, single_runs
 
-__all__ = ["as_private_as", "facts", "report", "report_page", "warnings"]
-
 Groups = Mapping[str, Sequence[Run]]
 
 

@@ -54,8 +54,6 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-__all__ = ["EQUAL_TABLES", "TABLES"]
-
 _i = pa.int64()
 _f = pa.float64()
 _s = pa.string()

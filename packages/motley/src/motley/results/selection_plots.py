@@ -47,16 +47,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "class_distribution",
-    "class_picture",
-    "components",
-    "diagnosed",
-    "label_counts",
-    "shares",
-    "shares_by_score",
-]
-
 Groups = Mapping[str, Sequence[Run]]
 Notes = Sequence[Sequence[Mapping[str, Mapping[str, measures.Curve]]]]
 POINTS = 300

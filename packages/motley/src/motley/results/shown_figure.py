@@ -7,8 +7,6 @@ import io
 
 from matplotlib.figure import Figure
 
-__all__ = ["ShownFigure"]
-
 PIXELS_PER_INCH = 110
 
 

@@ -21,8 +21,6 @@ from motley.core.errors import DataError, StoreError
 from motley.core.files import disk_error, write_whole
 from motley.results.marks import Mark, bytes_of, checksum_of
 
-__all__ = ["Stream", "read_stream", "read_unmarked", "stream_blocks"]
-
 
 class Stream:
     """An open stream to which whole record batches are appended.

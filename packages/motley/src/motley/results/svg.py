@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-__all__ = ["compact"]
-
 FONTS = "DejaVu Sans, Verdana, sans-serif"
 """Fonts with the widths that the layout was made for, then any."""
 GRID = "#ececec"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from motley.results.tables import MethodTable
 
-__all__ = ["block_table", "terminal_table", "terminal_tables"]
-
 _COLOURS = {"good": "green", "bad": "red", "": ""}
 
 

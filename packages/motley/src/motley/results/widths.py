@@ -13,8 +13,6 @@ from motley.results.load import Run
 from motley.results.measures import Spread, spread
 from motley.results.recorded_metrics import metric_of, percent_of, rows_of
 
-__all__ = ["width_rows"]
-
 _PREFIX = "width_"
 _SUFFIX = "_mean"
 

@@ -29,8 +29,6 @@ from motley.results.marks import Mark, disagreement, mark_of
 from motley.results.schema import TABLES
 from motley.results.stream import Stream
 
-__all__ = ["Writer", "remove_streams", "to_batch"]
-
 MOST_VALUES = 2**31 - 1
 """Values that an Arrow array of lists can hold: its offsets are 32-bit integers."""
 ROW_GROUP = 2**17

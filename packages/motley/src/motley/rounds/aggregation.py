@@ -14,8 +14,6 @@ from motley.core.arrays import Floats
 from motley.engines.engine import TrainResult
 from motley.rounds.channel import UploadCheck
 
-__all__ = ["UploadSum", "corrupted", "scaled"]
-
 
 @dataclass(frozen=True)
 class UploadSum:

@@ -30,8 +30,6 @@ from motley.rounds.round import ReceivedUpload
 from motley.rounds.state import C, Moment
 from motley.timing.synchrony import ServerStep
 
-__all__ = ["ClientBackend", "DispatchOrder", "Sizes", "Uploads"]
-
 
 class DispatchOrder(NamedTuple):
     """What a cohort is sent out with.

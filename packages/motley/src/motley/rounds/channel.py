@@ -32,9 +32,6 @@ from motley.transport.ledger import VALUE_BITS, Ledger, message_bits, paper_bits
 from motley.transport.packet import PacketSpec
 from motley.transport.wire import length
 
-__all__ = ["Allocation", "Channel", "UploadCheck", "empty_upload", "traffic_row", "whole_shares"]
-
-
 Shapes = Mapping[str, tuple[int, ...]]
 
 

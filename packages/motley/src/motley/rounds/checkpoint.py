@@ -21,8 +21,6 @@ from motley.core.errors import CodecError, StoreError
 from motley.core.files import replacing, sync_folder
 from motley.results.marks import Mark, disagreement, pack_marks, unpack_marks
 
-__all__ = ["KEPT", "Checkpoints"]
-
 KEPT = 2
 """Checkpoints that are kept, the newest among them."""
 SCHEMA = 5
@@ -49,6 +47,7 @@ class Checkpoints:
 
     def _files(self) -> list[Path]:
         """Newest first."""
+        # the rounds in the names have leading zeros, so that names sort as numbers do
         return sorted(self.directory.glob("checkpoint-*.mtly"), reverse=True)
 
     def save(self, round: int, state: Mapping[str, Any], tables: Mapping[str, Mark]) -> None:
@@ -69,6 +68,8 @@ class Checkpoints:
             self.directory.mkdir(parents=True, exist_ok=True)
             with replacing(self.directory / f"checkpoint-{round:08d}.mtly", self._new) as file:
                 file.writelines(codec.pieces({**state, **belongs, "tables": pack_marks(tables)}))
+            # A file that was renamed is there after a power cut once its folder is synced; the name
+            # of a new folder is in the folder above.
             sync_folder(self.directory)
             if is_new:
                 sync_folder(self.directory.parent)
@@ -82,6 +83,7 @@ class Checkpoints:
                 f"cannot write the checkpoint of round {round} in {self.directory}: "
                 f"{error.strerror}; mend that and run again with --resume"
             ) from None
+        # last: until the new checkpoint is durable, the earlier ones are all there is
         self.prune(KEPT)
 
     def prune(self, count: int) -> None:

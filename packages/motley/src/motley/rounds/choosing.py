@@ -29,8 +29,6 @@ from motley.rounds.upload_signals import UploadSignals
 from motley.tasks.task import ModelState
 from motley.timing.synchrony import Dispatch
 
-__all__ = ["Choosing", "next_draws"]
-
 
 @dataclass(frozen=True)
 class Choosing:
@@ -65,6 +63,7 @@ class Choosing:
             columns["last_layer"] = probing.last_layer(
                 self.newcomer(state), setting.task.layout, len(ids)
             )
+        # a set of names has another order in every process, and reports are saved
         signals = {name: columns[name] for name in sorted(wanted)}
         del columns
         examples = self.backend.sizes(state.moment).examples[ids]
@@ -119,7 +118,7 @@ class Choosing:
             step, available = self._probed(state, step, available, count)
         with self.watch("select"):
             cohort = cohort or state.selector.select(
-                state.draw_index, available, count, state.dispatch, step.number
+                state.draw_index, available, count, dispatch=state.dispatch, step=step.number
             )
         row = {"probed": 0, **step.row, "available": len(available)}
         choices = step.choices
@@ -145,7 +144,7 @@ class Choosing:
         but those that did not answer."""
         with self.watch("select"):
             candidates = state.selector.probe(
-                state.draw_index, available, count, state.dispatch, step.number
+                state.draw_index, available, count, dispatch=state.dispatch, step=step.number
             )
         state.under_way.candidates = candidates
         if not len(candidates):

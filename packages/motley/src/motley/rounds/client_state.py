@@ -35,8 +35,6 @@ from motley.core.saved_state import built, save
 from motley.rounds.checkpoint import KEPT
 from motley.transport.upload_config import split_state
 
-__all__ = ["ClientStates", "DiskClientStates", "free_memory", "open_client_states", "row_bytes"]
-
 
 class ClientStates(Mapping[int, ClientState]):
     """Client states in RAM, by client, of the clients that have one of their own.

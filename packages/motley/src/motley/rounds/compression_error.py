@@ -12,8 +12,6 @@ from torch import Tensor
 from motley.core.arrays import Floats, Ids
 from motley.transport.packet import Packet
 
-__all__ = ["CompressionError"]
-
 KINDS = ("as_allocated", "uniform")
 
 
@@ -75,6 +73,7 @@ class CompressionError:
         if self._mean_share is None:
             return
         weight = self._weights[client]
+        # errors are small beside updates: their sums would drown in the rounding of 32 bits
         exact = v.detach().cpu().double()
         errors = [
             exact - arrived.cpu().double()

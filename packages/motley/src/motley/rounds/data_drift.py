@@ -19,8 +19,6 @@ from motley.rounds.state import RunState
 from motley.tasks.task import Federation
 from motley.world.interfaces import Drift
 
-__all__ = ["DriftView", "class_names_now", "data_views_now"]
-
 
 class DriftView:
     """The data views that a drift gives the clients of one federation.

@@ -80,8 +80,6 @@ from motley.rounds.state import RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.rounds.upload_pipeline import UploadPipeline
 
-__all__ = ["Diagnostics", "Distances", "distances"]
-
 HELD = 8_000_000
 """Numbers of gradients that are held at a time: 64 MB."""
 BATCHES = 8
@@ -197,6 +195,7 @@ class Diagnostics(Stage):
 
     def _gradients(self, sent: Tensors, data_views: DataViews | None) -> Iterator[Floats]:
         """Yield the gradients of all clients, ``[c, D]`` at a time."""
+        # at least one for every thread, or some would wait; else as many as memory shall hold
         few = max(self.engine.threads, HELD // max(self.setting.task.layout.size, 1))
         for at in range(0, len(self.clients), few):
             ids = self.clients[at : at + few]
@@ -259,6 +258,7 @@ class Diagnostics(Stage):
         done = np.flatnonzero(np.isin(reports.outcome, DONE))
         if not len(done):
             return {}
+        # a square that is infinite is not noted
         with np.errstate(over="ignore"):
             measured = float(np.square(reports.signal("update_norm")[done]).mean())
         landed = step.landed.dispatches.take(done)
@@ -346,5 +346,6 @@ def distances(gradients: Iterator[Floats], weights: Floats) -> Distances:
         at += len(piece)
     mean = sums[0]
     g = first + sums[0]
+    # rounding leaves a bit less than 0 where all gradients are equal
     spread = np.maximum(squares - 2.0 * (sums @ mean) + mean @ mean, 0.0)
     return Distances(spread, float(g @ g), largest)

@@ -11,8 +11,6 @@ from motley.engines.engine import Engine
 from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 
-__all__ = ["EngineEvents"]
-
 
 class EngineEvents(Stage):
     """Writes the events of an engine with workers, which are about no client (-1).

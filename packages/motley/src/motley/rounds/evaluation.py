@@ -46,8 +46,6 @@ from motley.engines.engine import Evaluator
 from motley.tasks.metrics import COLUMNS, Metric
 from motley.tasks.task import Federation, ModelState
 
-__all__ = ["Evaluation", "Personal", "evaluate"]
-
 Personal = Callable[[Sequence[int]], Iterator[ModelState]]
 """Client ids -> the models that these clients use, one after the other."""
 Measured = Mapping[str, NDArray[Any]]
@@ -199,7 +197,7 @@ class _Examination:
             )
             for name in ("loss", "hit")
         )
-        self.rows.add(scope, _ALL, size, loss, hit)
+        self.rows.add(scope, _ALL, size, loss=loss, accuracy=hit)
         for metric in self.rows.metrics:
             targets = [labelings.targets(common, table) for table in labelings.tables]
             values = [
@@ -379,7 +377,9 @@ class _Rows:
             mean = [np.array([value.mean()]) for value in (loss, hit)]
             self.add(_scope(whose, "mean"), _ALL, np.array([sizes.sum()]), *mean)
         if per_client:
-            self.add(_scope(whose, "client"), np.arange(clients)[tested], sizes, loss, hit)
+            self.add(
+                _scope(whose, "client"), np.arange(clients)[tested], sizes, loss=loss, accuracy=hit
+            )
 
     def add_metric(
         self,
@@ -490,6 +490,7 @@ def _means(value: Floats, owner: Ids, sizes: Ids, weight: Ints | None) -> Floats
     if weight is not None:
         value = value * weight
         sizes = np.bincount(owner, weights=weight, minlength=len(sizes))
+    # bincount adds in order: a mean has the same bits whoever is examined beside the client
     means = np.asarray(np.bincount(owner, weights=value, minlength=len(sizes)), np.float64)
     with np.errstate(invalid="ignore"):
         means /= sizes  # 0 / 0 is NaN
@@ -502,6 +503,7 @@ def _by_class(value: Floats, labels: Ids, federation: Federation) -> Floats:
     counts = np.bincount(labels, minlength=classes)
     sums = np.bincount(labels, weights=value, minlength=classes)
     of_class = np.divide(sums, counts, out=np.zeros(classes), where=counts > 0)
+    # of a class without test samples nothing was measured: the other classes stand for it
     share: Floats = federation.histogram(clean=True) * (counts > 0)
     total = share.sum(1)
     out: Floats = np.divide(

@@ -10,8 +10,6 @@ from motley.engines.engine import Setting
 from motley.rounds.evaluation import Personal
 from motley.tasks.task import ModelState
 
-__all__ = ["ExaminedModels"]
-
 
 class ExaminedModels:
     """The model at each width; as it stands, the whole one alone.

@@ -64,8 +64,6 @@ from motley.tasks.task import Federation, ModelState, of_architecture
 from motley.transport.ledger import VALUE_BITS
 from motley.transport.upload_config import split_state
 
-__all__ = ["NEW", "Examining", "PreparedOnce", "validate", "validation_view"]
-
 NEW: Final = "new_"
 """How the scopes of new clients begin."""
 
@@ -272,7 +270,7 @@ class Examining:
             from motley.rounds.holdings.slices import SliceModels
 
             kind = SliceModels
-        return kind(setting, server, state.version, self.first, collect_statistics)
+        return kind(setting, server, state.version, memory=self.first, collected=collect_statistics)
 
     def personal_models(self, state: RunState[Any], server: ServerState) -> Personal | None:
         """Return the models that clients would use now; None where all use the server's, or where

@@ -36,8 +36,6 @@ from motley.algorithms.parts import ServerState
 from motley.core.bounds import Count
 from motley.tasks.finite import without_constants
 
-__all__ = ["Guard", "norm", "total_norm"]
-
 OVERFLOW = math.sqrt(torch.finfo(torch.float32).max)
 """The largest norm whose square is finite in 32 bits."""
 

@@ -15,8 +15,6 @@ from motley.core.arrays import Bools, Floats, Ints
 from motley.timing.timeline import Timelines
 from motley.transport.ledger import VALUE_BITS
 
-__all__ = ["DISPATCH_COLUMNS", "InFlight", "Landed"]
-
 DISPATCH_COLUMNS: Mapping[str, type] = {
     "draw_index": np.int64,  # of the state when the client was sent out
     "model_updates": np.int64,  # model updates that had been made then

@@ -35,8 +35,6 @@ from motley.rounds.state import RunState
 from motley.rounds.upload_pipeline import UploadPipeline
 from motley.rounds.worker_sums import WorkerSums
 
-__all__ = ["Learning"]
-
 Rehearse = Callable[[Round, Tensors], Round]
 """Round and the message of a rehearsed model -> the round after its candidates measured it."""
 

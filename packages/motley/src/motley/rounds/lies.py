@@ -19,8 +19,6 @@ from motley.rounds.stage import ChosenCohort, Stage
 from motley.rounds.state import RunState
 from motley.world.interfaces import Dishonest
 
-__all__ = ["Heard", "Lies", "claimed_examples", "told"]
-
 Heard = Mapping[str, float]
 """Occasion and name of a signal -> the goal of the liars when honest clients last said something
 about it."""
@@ -143,6 +141,7 @@ def told(
         MEASURED_BY_SERVER if measured else frozenset()
     )
     claims: dict[str, Floats] = {}
+    # a set of names has another order in every process, and rows follow this one
     for name in sorted(names & values.keys()):
         if name == "num_examples":
             claims[name] = np.where(liar, examples[reports.ids], values[name])

@@ -50,8 +50,6 @@ from motley.selectors.selector import SelectionRule, Selector
 from motley.tasks.task import ModelState
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
 
-__all__ = ["MakeBackend", "RoundLoop"]
-
 LARGE = 1_000_000
 """Parameters from which the loop's own vector arithmetic uses all threads: below, threads wait for
 each other."""

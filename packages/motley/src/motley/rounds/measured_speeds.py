@@ -10,8 +10,6 @@ from motley.core.arrays import Bools, Floats, Ids
 from motley.timing.synchrony import Synchrony
 from motley.timing.timeline import Timelines
 
-__all__ = ["GUESS_S", "MeasuredSpeeds", "steps_in_time"]
-
 GUESS_S = 1.0
 """Of a step and of a transfer while nobody has delivered, for rules that order clients once, before
 round 1: whoever takes fewer steps counts as the faster one."""
@@ -49,6 +47,7 @@ class MeasuredSpeeds:
             * np.maximum(whole_bits / np.maximum(up_bits, 1), 1.0),
         )
         seen = np.stack(durations_s, axis=1)
+        # a late client has no arrival yet, and one that broke off did not do all its steps
         good: Bools = np.isfinite(seen).all(axis=1) & ~lines.dropped
         self.seconds[lines.client[good]] = seen[good]
         return good

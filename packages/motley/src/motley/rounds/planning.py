@@ -27,8 +27,6 @@ from motley.timing.stragglers import Stragglers
 from motley.timing.timeline import Timelines, plan, transfer_s
 from motley.world.interfaces import World
 
-__all__ = ["LinkLoads", "WorkPlanner", "with_batch_sizes"]
-
 
 class LinkLoads(NamedTuple):
     """Messages and links of a cohort, ``[m]`` each: bits, and megabits a second."""
@@ -62,7 +60,7 @@ def with_batch_sizes(setting: Setting, world: World) -> Setting:
 
 
 def _whole_step_s(
-    setting: Setting, world: World, examples: Ids, steps: Ids, ids: Ids, round: int
+    setting: Setting, world: World, ids: Ids, round: int, *, examples: Ids, steps: Ids
 ) -> Floats:
     """Return the seconds of a step on the whole model, of clients in a round, ``[n]``; ``examples``
     and ``steps``: of all clients, ``[K]``."""
@@ -98,7 +96,7 @@ class WorkPlanner:
         self.full_steps = work.total(self.examples)
         # a function of its own, so that what clients hold does not refer back to the planner
         self._whole_step_s = partial(
-            _whole_step_s, self.setting, self.world, self.examples, self.full_steps
+            _whole_step_s, self.setting, self.world, examples=self.examples, steps=self.full_steps
         )
         if work.client_batch_sizes is not None:
             self.full_steps = work.total(self.examples, np.arange(len(self.examples)))
@@ -184,6 +182,7 @@ class WorkPlanner:
             steps = np.minimum(steps, self._straggler_steps(config.stragglers, ids, round))
             step_s = step_s * planned / np.maximum(steps, 1)  # slow, not idle
             if config.stragglers.partial == "drop":
+                # fmin: NaN is a client that would not have dropped out
                 drop_at = np.where(steps < planned, np.fmin(drop_at, 1.0), drop_at)
         extra = self._extra_steps(ids, extra_steps)
         spare_s = -loads.transfers_s() - extra * step_s
@@ -198,6 +197,7 @@ class WorkPlanner:
             version=version,
             steps=steps,
             start_s=now_s,
+            # a timeline knows steps alone: other work is spread over them
             step_s=step_s * (factor + extra / np.maximum(steps, 1)),
             bits_down=loads.bits_down,
             down_mbps=loads.down_mbps,

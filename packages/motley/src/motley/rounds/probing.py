@@ -15,17 +15,6 @@ from motley.engines.engine import MEASURED, PRE_TRAINING
 from motley.tasks.task import Federation, ModelState
 from motley.timing.timeline import transfer_s
 
-__all__ = [
-    "ENROLLED",
-    "count_scalars",
-    "enrolment_signals",
-    "estimates",
-    "last_layer",
-    "passes",
-    "pre_training_signals",
-]
-
-
 ENROLLED = frozenset(name for name, signal in SIGNALS.items() if signal.kind == "enrolment")
 """Signals that clients send at enrolment; the server knows other enrolled signals itself."""
 
@@ -95,6 +84,7 @@ def pre_training_signals(
     """Return the signals measured on the received model, on all samples (None), for these reported
     signals and for the correction."""
     return dict.fromkeys(
+        # a set of names has another order in every process
         sorted({PRE_TRAINING[name] for name in reported if name in PRE_TRAINING} | set(correction))
     )
 

@@ -41,8 +41,6 @@ from motley.rounds.state import Moment, RunState
 from motley.rounds.stopwatch import Stopwatch
 from motley.tasks.task import ModelState
 
-__all__ = ["Recalibration", "batch_counts", "collected", "recalibrated", "recalibrates"]
-
 
 class ClientChain(Protocol):
     """Where the clients of a chain are."""

@@ -36,8 +36,6 @@ from motley.rounds.stage import Blamed, Stage
 from motley.rounds.state import RunState
 from motley.tasks.finite import without_constants
 
-__all__ = ["Refusals"]
-
 MOST_REFUSALS = 3
 """Refusals in a row after which a client is set aside."""
 _ALONE = (

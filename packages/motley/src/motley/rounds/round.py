@@ -24,8 +24,6 @@ from motley.core.records import Cohort, Outcome, Reports
 from motley.engines.engine import TrainResult
 from motley.rounds.in_flight import InFlight, Landed
 
-__all__ = ["LandedReports", "ReceivedUpload", "Round"]
-
 _NOBODY = Landed(InFlight.empty(), np.zeros(0, np.int8), np.zeros(0, np.bool_))
 
 
@@ -160,5 +158,6 @@ class LandedReports(Reports):
         last = np.append(self.ids[1:] != self.ids[:-1], True)[: len(self)]
         if last.all():
             return reports
+        # the last key counts first: by client, then those accepted behind the others, then by row
         order = np.lexsort((np.arange(len(self)), self.outcome == Outcome.ACCEPTED, self.ids))
         return reports[order[last]]

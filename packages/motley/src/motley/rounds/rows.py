@@ -21,8 +21,6 @@ from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 from motley.tasks.task import Federation
 
-__all__ = ["Tables", "choice_rows", "federation_rows", "notes_text", "stamp"]
-
 
 def client_rows(landed: InFlight, reports: Reports) -> dict[str, Any]:
     """Return the rows of the table ``clients``, without the column ``round``: the round in which

@@ -26,8 +26,6 @@ from motley.timing.synchrony import Synchrony
 from motley.transport.upload_config import UploadConfig
 from motley.world.interfaces import World
 
-__all__ = ["EvaluationSchedule", "Recalibrate", "RoundSummary", "RunConfig", "Stop"]
-
 ClientLosses = Callable[[Sequence[int], Sequence[ModelState]], Tensor]
 
 

@@ -27,8 +27,6 @@ from motley.rounds.stage import Stage, StageOptions
 from motley.rounds.state import RunState
 from motley.tasks.task import ModelState
 
-__all__ = ["ServerAverage"]
-
 
 @dataclass(frozen=True)
 class ServerAverage(StageOptions):

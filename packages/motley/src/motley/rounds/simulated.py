@@ -55,8 +55,6 @@ from motley.timing.synchrony import ServerStep
 from motley.timing.timeline import Timelines, VirtualClock, probe_s
 from motley.transport.ledger import VALUE_BITS, message_bits
 
-__all__ = ["SimulatedBackend", "simulation"]
-
 
 def simulation(
     config: RunConfig,

@@ -43,8 +43,6 @@ from motley.rounds.run_config import RunConfig
 from motley.rounds.state import RunState
 from motley.tasks.task import ModelState
 
-__all__ = ["Arrived", "Blamed", "ChosenCohort", "PrivateStage", "Stage", "StageOptions", "Stages"]
-
 
 class Arrived(NamedTuple):
     """One upload on its way into the sum.

@@ -14,8 +14,6 @@ from motley.rounds.stage import Arrived, Stage
 from motley.rounds.state import RunState
 from motley.tasks.task import ModelState
 
-__all__ = ["Staleness", "mixed"]
-
 
 class Staleness(Stage):
     """Adjusts each upload by the factor that the synchrony has found for its staleness."""

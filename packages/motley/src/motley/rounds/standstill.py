@@ -31,8 +31,6 @@ from motley.rounds.run_config import Stop
 from motley.rounds.stage import Stage
 from motley.rounds.state import RunState
 
-__all__ = ["MOST_IDLE_STEPS", "MOST_STILL_STEPS", "Standstill", "given_limits"]
-
 MOST_STILL_STEPS = 1_000
 """Steps in a row without a move after which a run ends."""
 MOST_IDLE_STEPS = 100_000

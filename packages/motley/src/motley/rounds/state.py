@@ -25,8 +25,6 @@ from motley.selectors.selector import Selector
 from motley.tasks.task import ModelState
 from motley.transport.ledger import Ledger
 
-__all__ = ["BackendState", "BestRound", "Moment", "RunState", "Scores", "UnderWay"]
-
 
 class BackendState(Protocol):
     """What evolves on the clients' side of a run; each backend has a class of its own."""

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-__all__ = ["Stopwatch"]
-
 T = TypeVar("T")
 
 

@@ -20,8 +20,6 @@ from motley.core.files import create, disk_error, sync_folder
 from motley.core.last_updates import LastUpdates, SparseUpdate
 from motley.rounds.checkpoint import KEPT
 
-__all__ = ["DiskLastUpdates", "open_last_updates"]
-
 
 class DiskLastUpdates(LastUpdates):
     """The last updates in files, one for each client that took part; reading one makes a copy.

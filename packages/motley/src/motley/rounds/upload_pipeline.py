@@ -41,8 +41,6 @@ from motley.transport.allocators.allocator import AllocationContext
 from motley.transport.feedback import compress_update
 from motley.transport.upload_config import UploadConfig, merge_state, split_state
 
-__all__ = ["UploadPipeline", "first_states", "initial_client_state", "kept_after"]
-
 CURVATURE_STEPS = 2.0
 """Local steps that one Hutchinson probe takes: two to three passes more on one batch.
 

@@ -26,8 +26,6 @@ from motley.rounds.round import Round
 from motley.rounds.stage import Arrived, Stage
 from motley.rounds.state import RunState
 
-__all__ = ["SERVER_SIGNALS", "UploadSignals"]
-
 SERVER_SIGNALS = (UPDATE_SIGNALS - REPORTED) | {LAST_UPDATE}
 """Signals that are computed from decoded uploads; the norm of its update is known to the engine."""
 

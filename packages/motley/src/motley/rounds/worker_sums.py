@@ -21,8 +21,6 @@ from motley.rounds.run_config import RunConfig
 from motley.rounds.stage import Stages
 from motley.rounds.state import Moment
 
-__all__ = ["WorkerSums"]
-
 
 class Gathering(NamedTuple):
     """What has come of a step's uploads, and those that are still to be added one by one.

@@ -79,8 +79,6 @@ from motley.selectors.common.client_signals import SIZE, put_sizes, sizes
 from motley.selectors.common.sampling import Ties, gumbel_top_m, probability_notes, softmax
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["ActiveFL"]
-
 LARGEST = 1e150
 """Losses above it, of runs that diverge, count as it: valuations stay finite."""
 

@@ -93,8 +93,6 @@ from motley.selectors.common.client_signals import (
 from motley.selectors.common.sampling import probability_notes, with_replacement
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["AdaSample", "bound_constant", "pilot_constant", "solve"]
-
 Phase = Literal["uniform", "weighted", "solved"]
 LARGEST = 1e140
 """Norms and losses above it, of runs that diverge, count as it: f stays finite."""
@@ -340,10 +338,12 @@ def solve(bound: Floats, tau: Floats, c0: float) -> tuple[Floats, float]:
     if constant > 0 and above.any():
         grid = np.linspace(math.log(1e-9), 0.0, _GRID)
         at = int(np.argmin([along(point) for point in grid]))
+        # the bound may have several minima: the grid finds the valley, the search its bottom
         edges = grid[max(at - 1, 0)], grid[min(at + 1, _GRID - 1)]
         from scipy.optimize import minimize_scalar  # takes a tenth of the start of every run
 
         minimum = minimize_scalar(along, bounds=edges, method="bounded", options={"xatol": 1e-10})
+        # a bounded search does not try its ends, of which the upper one may be the best
         best = min(float(minimum.x), 0.0, key=along)
     x = low * math.exp(best)
     q = root / np.sqrt(above + x)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from motley.core.components import Catalogue
 
-__all__ = ["CATALOGUE"]
-
 CATALOGUE = Catalogue(
     "selector",
     {

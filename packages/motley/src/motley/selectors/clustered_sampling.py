@@ -75,8 +75,6 @@ from motley.selectors.common.facility import Vectors
 from motley.selectors.common.sampling import probability_notes
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["ClusteredSampling", "angles", "by_similarity", "by_sizes", "urn_shares"]
-
 ROUNDING = 1e-9
 """How much more than the room of an urn, 1, may lie in it."""
 Line = tuple[Ints, Floats]
@@ -128,7 +126,9 @@ class ClusteredSampling(SelectionRule[ClientTable]):
             vectors, present = known_vectors(state, "vector", context.available)
             at, amounts, groups = by_similarity(p, m, angles(vectors, present))
         edges = np.cumsum(amounts)
+        # an urn is an m-th of the line, so a draw from each needs no urns
         drawn = np.searchsorted(edges, (np.arange(m) + context.rng.random(m)) * edges[-1] / m)
+        # rounding may put a draw behind the last edge
         chosen, counts = np.unique(at[np.minimum(drawn, len(at) - 1)], return_counts=True)
         alone = np.floor(m * p + ROUNDING).sum() / m
         notes = {**probability_notes(p), "groups": float(groups), "urns_alone": float(alone)}

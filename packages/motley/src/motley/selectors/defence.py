@@ -47,8 +47,6 @@ from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
 from motley.core.table import ClientTable
 
-__all__ = ["Defence"]
-
 _OCCASIONS = ("enrolled", "probed", "reported")
 _COLUMNS = {
     f"{when} {name}": np.nan for when in _OCCASIONS for names in TOPICS.values() for name in names
@@ -193,6 +191,7 @@ class Defence:
         even = float(memory.get("asked", memory.ids).sum()) / max(len(memory), len(available))
         free = counts < 1.0 + self.cap * even
         if free.sum() < m:
+            # too few below the cap: those asked least, equal ones by id
             free[np.lexsort((available, counts))[:m]] = True
         return available if free.all() else available[free]
 

@@ -71,8 +71,6 @@ from motley.selectors.common.sampling import (
 )
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["DELTA"]
-
 LARGEST = 1e140
 """Losses and gradients above it, of runs that diverge, count as it: sums of squares stay finite."""
 
@@ -145,6 +143,7 @@ class DELTA(SelectionRule[ClientTable]):
             return self._released(state, context, u)
         at = successive_draws(u, context.m, context.rng)
         chance = inclusion_probabilities(u, context.m)
+        # with too few positive weights the rest of the cohort is drawn uniformly
         fill = context.m - np.count_nonzero(u)
         left_out = u == 0
         if fill > 0:

@@ -76,8 +76,6 @@ from motley.selectors.common.facility import Vectors, cover, distances
 from motley.selectors.common.sampling import Ties
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["DivFL"]
-
 SAMPLE = 0.1
 """Share of the candidates that a pick of the stochastic greedy considers."""
 
@@ -143,6 +141,7 @@ class DivFL(SelectionRule[ClientTable]):
         vectors, present = known_vectors(state, "vector", everybody)
         n = len(context.available)
         rank = context.rng.permutation(n) if self.ties == "random" else np.arange(n)
+        # 1e-9: a product that is whole but for its last bit
         sample = max(context.m, int(SAMPLE * n + 1e-9)) if self.greedy == "stochastic" else None
         covering = cover(
             distances(vectors, np.searchsorted(everybody, context.available)),

@@ -67,9 +67,6 @@ from motley.selectors.common.client_signals import dispatched, known_vectors
 from motley.selectors.common.sampling import probability_notes, softmax, with_replacement
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["FedCBS", "qcid"]
-
-
 LARGEST = 1e15
 """Counts above it count as it, and histograms whose sum is below its inverse as empty: squares stay
 finite and positive."""
@@ -132,6 +129,7 @@ class FedCBS(SelectionRule[ClientTable]):
             spread = (pooled @ pooled + 2.0 * (counts @ pooled) + square) / (
                 pooled_size + size
             ) ** 2 - 1.0 / counts.shape[1]
+            # the power of a small spread would be infinite in late picks; its logarithm is not
             logs = -self.beta * (j + 1) * np.log(np.maximum(spread, self.floor))
             if not j:
                 with np.errstate(divide="ignore"):  # no bonus is no addition

@@ -79,9 +79,6 @@ from motley.selectors.common.facility import Vectors, cover, distances
 from motley.selectors.common.sampling import Ties
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["FedCG"]
-
-
 RUNS = 3
 """Times that the coupling picks again."""
 PATIENCE = 1.5

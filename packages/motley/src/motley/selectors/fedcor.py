@@ -91,8 +91,6 @@ from motley.core.table import ClientTable
 from motley.selectors.common.client_signals import SIZE, dispatched, put_sizes, shares
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["FedCor", "discounted_mean", "fit", "gaussians", "greedy", "negative_log_likelihood"]
-
 LARGEST = 1e9
 """Losses beyond it, of runs that diverge, count as it."""
 LEAST_NOISE = 1e-6
@@ -409,5 +407,6 @@ def discounted_mean(changes: Floats, weights: Floats) -> Floats:
     return np.asarray(
         np.where(present, changes, 0.0)
         @ weights
+        # who has no known change gets 0 / tiny = 0; 0 / 0 is NaN
         / np.maximum(present @ weights, np.finfo(np.float64).tiny)
     )

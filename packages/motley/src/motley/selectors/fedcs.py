@@ -69,8 +69,6 @@ from motley.core.rounding import rounded
 from motley.selectors.common.client_signals import ESTIMATES, PHASES, usable_seconds
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["FedCS", "greedy"]
-
 _FEW = 2048
 """Up to so many clients thinning them out costs more than it saves."""
 
@@ -185,6 +183,7 @@ def _estimates(state: FedCSState, context: SelectionContext) -> tuple[Ids, Float
         return ids[:0], estimates[:, :0]
     usable = ~np.isnan(estimates).any(axis=0)
     if not np.array_equal(ids, context.available):
+        # beyond the last id searchsorted points behind the end; the next line compares
         at = np.minimum(np.searchsorted(context.available, ids), len(context.available) - 1)
         usable &= context.available[at] == ids
     return (ids, estimates) if usable.all() else (ids[usable], estimates[:, usable])

@@ -163,8 +163,6 @@ from motley.selectors.common.innovations import (
 )
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["FedCvrBolt", "FedCvrBoltState"]
-
 LARGEST = 1e15
 _SINGULAR = 1e-6  # innovations are stored in float32
 _DEFAULTS = {
@@ -406,6 +404,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         # correlations: clients of any scale count alike
         spread = np.sqrt(np.einsum("dkk->dk", together))
         per = _divide(self.weighted(state, np.sort(ids)).T, spread)
+        # pinv: clients with proportional innovations make the matrix singular
         inverse = np.linalg.pinv(
             _divide(together, spread[:, :, None] * spread[:, None, :]),
             rcond=_SINGULAR,
@@ -424,6 +423,7 @@ class FedCvrBolt(SelectionRule[FedCvrBoltState]):
         in groups 0 .. m - 1."""
         best = np.full(int(group.max()) + 1, -np.inf)
         np.maximum.at(best, group, value)
+        # the shift cancels in the quotient, and exp of a large value is infinite
         behind = value - best[group]
         if math.isfinite(self.beta):
             weight = np.exp(self.beta * behind)

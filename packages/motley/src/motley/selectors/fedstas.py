@@ -74,8 +74,6 @@ from motley.selectors.common.clustering import k_means
 from motley.selectors.common.sampling import probability_notes, successive_draws
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["FedSTaS", "allocate", "spreads"]
-
 LARGEST = 1e100
 """Entries of a gradient above it, of runs that diverge, count as it: sums of squares stay
 finite."""

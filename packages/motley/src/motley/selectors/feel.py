@@ -69,8 +69,6 @@ from motley.selectors.common.client_signals import SIZE, filled, put_sizes, shar
 from motley.selectors.common.sampling import probability_notes, successive_draws
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["FEEL", "ordered_weights", "schedule"]
-
 LARGEST = 1e150
 """Norms above it, of runs that diverge, count as it: sums of their squares stay finite."""
 _NEWTON_STEPS = 60

@@ -131,8 +131,6 @@ from motley.selectors.common.linear_bandit import (
 )
 from motley.selectors.common.sampling import top_m
 
-__all__ = ["FLASH"]
-
 
 @dataclass(frozen=True)
 class FLASH(LinearBandit):

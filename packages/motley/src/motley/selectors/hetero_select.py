@@ -126,9 +126,6 @@ from motley.selectors.common.sampling import (
 )
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["HeteroSelect", "HeteroSelectState", "cosine_distance", "score_weights"]
-
-
 EPS = 1e-8
 KEEP = 0.9
 UNSEEN = 0.5
@@ -353,6 +350,7 @@ def direction_of(state: HeteroSelectState, form: str, available: Ids) -> Floats:
     length = np.linalg.norm(state.mean)
     seen = state.uploads.ids
     if length > 0 and len(seen):
+        # beyond the last id searchsorted points behind the end; the next line compares
         at = np.minimum(np.searchsorted(available, seen), len(available) - 1)
         present = available[at] == seen
         out[at[present]] = cosine_distance(

@@ -124,9 +124,6 @@ from motley.selectors.common.sampling import (
 )
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["HeteroSelectV1", "column_mean", "distributions", "entropy", "jensen_shannon"]
-
-
 STRATEGIES = {"explorative": (0.7, 0.3), "exploitative": (0.05, 0.1)}
 """Table III's named strategies: (gamma, eta)."""
 RAMP = 100

@@ -70,8 +70,6 @@ from motley.selectors.common.clustering import row_angles, ward_groups
 from motley.selectors.common.sampling import softmax, with_replacement
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["HiCSFL", "distances", "drawn_by_groups", "entropies"]
-
 
 @dataclass(frozen=True)
 class HiCSFL(SelectionRule[ClientTable]):

@@ -72,8 +72,6 @@ from motley.selectors.common.linear_bandit import (
 )
 from motley.selectors.common.sampling import top_m
 
-__all__ = ["LinUCB"]
-
 
 @dataclass(frozen=True)
 class LinUCB(LinearBandit):
@@ -137,6 +135,7 @@ def _learn_own(clients: ClientTable, pairs: TrainingPairs) -> ClientTable:
     n, d = pairs.x.shape
     if not n:
         return clients
+    # V is symmetric: half of it is kept for each client
     row, column = np.tril_indices(d)
     v = pairs.x[:, row] * pairs.x[:, column]
     b = pairs.rewards[:, None] * pairs.x

@@ -66,17 +66,6 @@ from motley.core.table import ClientTable
 from motley.selectors.common.client_features import ContextualBandit, FirstRound
 from motley.selectors.common.sampling import top_m
 
-__all__ = [
-    "NeuralBandit",
-    "add_moments",
-    "bonus",
-    "deviation",
-    "forward",
-    "gradients",
-    "standardised",
-    "train",
-]
-
 RATE = 0.01
 STEPS = 1000
 GOOD_ENOUGH = 1e-3
@@ -273,6 +262,7 @@ def add_moments(moments: Floats, values: Floats) -> Floats:
     total = number + here
     gap = np.where(here > 0, new_mean - mean, 0.0)
     shift = gap * here / np.maximum(total, 1)
+    # by deviations, as Chan et al. join two samples: sums of squares would cancel
     squares = squares + new_squares + shift * gap * number
     return np.stack([total, mean + shift, squares])
 

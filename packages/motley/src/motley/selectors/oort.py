@@ -125,8 +125,6 @@ from motley.selectors.common.client_signals import (
 from motley.selectors.common.sampling import Ties, probability_notes, successive_draws, top_m
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["Oort", "OortState"]
-
 _DEFAULTS = {
     SIZE: np.nan,
     "utility": np.nan,

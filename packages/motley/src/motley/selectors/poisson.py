@@ -40,8 +40,6 @@ from motley.core.records import Cohort, Draw, SelectionContext
 from motley.core.table import ClientTable
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["Poisson"]
-
 
 @dataclass(frozen=True)
 class Poisson(SelectionRule[ClientTable]):
@@ -83,5 +81,6 @@ class Poisson(SelectionRule[ClientTable]):
     def select(self, state: ClientTable, context: SelectionContext) -> Cohort:
         ids = context.available[context.rng.random(len(context.available)) < self.rate]
         if len(ids) > context.m:
+            # in order of ids, as a cohort by coins is
             ids = ids[np.sort(context.rng.choice(len(ids), context.m, replace=False))]
         return Cohort(ids)

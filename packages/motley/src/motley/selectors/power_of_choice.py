@@ -75,8 +75,6 @@ from motley.selectors.common.client_signals import SIZE, put_sizes, shares
 from motley.selectors.common.sampling import Ties, successive_draws, top_m
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["PowerOfChoice"]
-
 
 @dataclass(frozen=True)
 class PowerOfChoice(SelectionRule[ClientTable]):

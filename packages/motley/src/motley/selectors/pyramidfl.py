@@ -75,8 +75,6 @@ from motley.core.table import ClientTable
 from motley.selectors.common.client_signals import PHASES, measured_s, sizes, usable_seconds
 from motley.selectors.oort import LARGEST, Oort, OortState
 
-__all__ = ["PyramidFL"]
-
 LARGEST_EXTRA = 10.0
 EPOCHS = 5
 _ROUNDING = 1e-9
@@ -135,6 +133,7 @@ class PyramidFL(Oort):
         """Return ``dr_k``, ``[m]``."""
         gain = clients.get("gain", ids)
         gain = rounded(np.where(np.isnan(gain), sizes(clients, ids), gain))
+        # left: equal gains have one rank, whatever their ids
         rank = np.searchsorted(np.sort(-gain), -gain, side="left")
         return np.asarray(
             self.drop_low + rank * (self.drop_high - self.drop_low) / max(len(ids), 1)

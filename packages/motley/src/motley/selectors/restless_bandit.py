@@ -91,8 +91,6 @@ from motley.selectors.common.client_signals import DURATIONS
 from motley.selectors.common.sampling import Ties, softmax, top_m
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["RestlessBandit", "compared_means"]
-
 TOLERANCE = 1e-11
 """Conjugate gradients stop at this residual, relative to c, or to the first residual where c has
 all but cancelled."""
@@ -261,6 +259,7 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
             c=c,
             members=np.searchsorted(compared, members),
             starts=starts,
+            # one more cohort moves few means, so the last ones are nearly the solution
             guess=before,
         )
         return replace(
@@ -271,6 +270,7 @@ class RestlessBandit(SelectionRule[RestlessBanditState]):
         """Return the state with the rewards ``[r]`` of one round in belief and means."""
         seen = state.seen + len(y)
         mean = state.mean + (y - state.mean).sum() / seen
+        # as Welford: no difference of two large sums, which would be rounding
         squares = state.squares + float(((y - state.mean) * (y - mean)).sum())
         state = replace(state, seen=seen, mean=float(mean), squares=squares)
         mu = self.emissions(state, ids)

@@ -48,8 +48,6 @@ from motley.core.untrusted import printable, shortened
 from motley.selectors.catalogue import CATALOGUE
 from motley.selectors.defence import Defence
 
-__all__ = ["SelectionRule", "Selector"]
-
 S = TypeVar("S")
 _UNUSABLE = (Outcome.LATE, Outcome.DROPPED, Outcome.REJECTED)
 _IS_UNUSABLE = np.array([outcome in _UNUSABLE for outcome in Outcome])  # by its number

@@ -78,8 +78,6 @@ from motley.selectors.common.client_signals import (
 )
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["TiFL"]
-
 LARGEST = 1e150
 """Losses above it, of runs that diverge, count as it: means of tiers stay finite."""
 
@@ -266,6 +264,7 @@ class TiFL(SelectionRule[TiFLState]):
         if not len(finite):
             return state
         cuts = np.maximum(
+            # 1e-9: a quotient that is whole but for its last bit
             np.ceil(len(finite) * np.arange(1, self.tiers) / self.tiers - 1e-9).astype(np.int64)
             - 1,
             0,

@@ -67,8 +67,6 @@ from motley.selectors.common.client_signals import DURATIONS, filled
 from motley.selectors.common.sampling import Ties, top_m
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["UCB1", "UCB1State"]
-
 
 @dataclass(frozen=True)
 class UCB1State:

@@ -59,8 +59,6 @@ from motley.selectors.common.sampling import (
 )
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["Uniform"]
-
 
 @dataclass(frozen=True)
 class Uniform(SelectionRule[ClientTable]):

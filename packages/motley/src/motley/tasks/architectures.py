@@ -28,8 +28,6 @@ from motley.tasks.flat import (
     of_architecture,
 )
 
-__all__ = ["Architectures", "UnlikeNetwork", "dealt"]
-
 
 @dataclass(frozen=True)
 class Architectures:

@@ -24,8 +24,6 @@ from motley.core.arrays import Ints
 from motley.core.errors import DataError
 from motley.core.keys import Key
 
-__all__ = ["BatchOrder", "Carried", "TorchLoaders", "batches_of", "drawn_number"]
-
 BatchOrder = Callable[[int, int], Iterable[Sequence[int] | Ints]]
 """A function of the run's seed and a client that yields, for one local step after the other, the
 positions of its batch among the client's training samples."""

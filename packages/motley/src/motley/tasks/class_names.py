@@ -13,8 +13,6 @@ from torch.utils import data as torch_data
 from motley.core.errors import DataError
 from motley.core.untrusted import shortened
 
-__all__ = ["ClassNames", "class_names"]
-
 _CAST = 'dataset.cast_column("label", ClassLabel(names=[...]))'
 
 

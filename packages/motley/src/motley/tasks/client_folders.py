@@ -23,15 +23,6 @@ from motley.core.errors import DataError
 from motley.core.untrusted import shortened
 from motley.tasks.table_files import is_table_file
 
-__all__ = [
-    "ClientFile",
-    "client_files",
-    "hidden",
-    "is_client_file",
-    "stem",
-    "warn_of_unread",
-]
-
 _WORDS = "train(?:ing)?|test(?:ing)?|val(?:id|idation)?"
 _HALVES = (
     re.compile(f"(?:(?P<base>.+)[_.-])?(?P<half>{_WORDS})", re.IGNORECASE),

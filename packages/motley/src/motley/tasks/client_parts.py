@@ -23,26 +23,11 @@ from torch import Tensor
 
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.tasks.origin import Origin
-from motley.tasks.raw_table import TableOptions, arrow_table, check_columns, joined, raw_table
+from motley.tasks.raw_table import arrow_table, check_columns, joined, raw_table
 from motley.tasks.row_labels import label_texts, refuse_two_codes, renamed_labels
+from motley.tasks.table_options import TableOptions
 from motley.tasks.table_readers import make_dataset
 from motley.tasks.task import Dataset
-
-__all__ = [
-    "GrowingArray",
-    "NewRows",
-    "Part",
-    "array_of",
-    "input_pair",
-    "inputs_of",
-    "is_table",
-    "join_parts",
-    "mapped_arrays",
-    "owners",
-    "rows_in",
-    "table_options",
-    "with_one_code",
-]
 
 Part = tuple[Any, NDArray[Any], str]
 """Samples (an array or an Arrow table), targets, and the name of the part in messages."""

@@ -21,8 +21,6 @@ from motley.tasks.table_options import TableOptions
 from motley.tasks.table_readers import take_column
 from motley.tasks.task import Dataset
 
-__all__ = ["ClientSources", "without_column"]
-
 
 class ClientSources:
     """The samples of clients, training parts first.

@@ -36,8 +36,6 @@ from motley.core.keys import Key
 from motley.tasks.models import Linear
 from motley.tasks.task import Dataset, TaskSource
 
-__all__ = ["ClusteredRegression"]
-
 Range = tuple[float, float]
 
 

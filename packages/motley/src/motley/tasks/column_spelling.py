@@ -27,8 +27,6 @@ from motley.tasks.spellings import (
 from motley.tasks.table_files import separators_of
 from motley.tasks.table_options import TableOptions
 
-__all__ = ["NumberStyle", "TextColumn", "is_text", "refuse_doubt", "refuse_spelling"]
-
 _GROUPS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
 _DATES = ("date", "date without year", "time")
 _MOST = 5

@@ -13,8 +13,6 @@ from motley.tasks.preparation import NumberColumn, TablePreparation, WordColumn
 from motley.tasks.raw_table import ColumnReading, RawColumn, TableReading
 from motley.tasks.task import Federation
 
-__all__ = ["ColumnTable", "column_table"]
-
 _CELL = 80
 _WORDS = 3
 

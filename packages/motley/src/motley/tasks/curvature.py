@@ -35,8 +35,6 @@ from torch import Tensor
 
 from motley.core.keys import Key
 
-__all__ = ["hutchinson", "rademacher"]
-
 
 def hutchinson(
     loss: Tensor, parameters: Sequence[Tensor], probe: Sequence[Tensor], proximal: float = 0.0

@@ -9,8 +9,6 @@ from motley.tasks.formats.texts import TextClients
 from motley.tasks.public_data import facts, reading
 from motley.tasks.task import Dataset
 
-__all__ = ["DATASETS", "load_dataset", "load_shakespeare"]
-
 DATASETS = facts.IMAGES
 """Names of the image sets."""
 

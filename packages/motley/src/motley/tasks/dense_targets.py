@@ -13,8 +13,6 @@ from typing_extensions import override
 from motley.core.errors import ModelError
 from motley.tasks.own_loss import LossFunction
 
-__all__ = ["DenseLoss", "DenseOutputs"]
-
 
 class DenseOutputs(nn.Module):
     """A module with outputs per place of a picture as one with outputs per position.

@@ -14,8 +14,6 @@ from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.tasks.origin import Origin
 
-__all__ = ["DividedRows"]
-
 
 @dataclass(frozen=True)
 class DividedRows:

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Sheet", "read_sheets"]
-
 _MARKED = re.compile(rb'<mergeCell |<f[ >/]|<(?:row|col) [^>]*hidden="(?:1|true)"')
 _PART = 2**24
 _OVERLAP = 200

@@ -36,16 +36,6 @@ from motley.tasks.preparation import StatisticsTraffic
 from motley.tasks.statistics import fit
 from motley.tasks.task import NO_CLASSES, Dataset, Federation
 
-__all__ = [
-    "PartitionInput",
-    "Split",
-    "client_rows",
-    "federate",
-    "hold_out",
-    "partition_input",
-    "stratified",
-]
-
 ChangeLabels = Callable[..., tuple[Ints, NDArray[np.generic]]]
 """Function of labels ``[n]`` and their owners ``[n]``: new labels ``[n]`` and one number per client
 ``[K]``; label noise is a function of :func:`client_rows` ``[n]``, too, None for a pool.

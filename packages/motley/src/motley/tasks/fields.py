@@ -20,8 +20,6 @@ from typing_extensions import override
 
 from motley.core.errors import DataError, ModelError
 
-__all__ = ["Field", "TakesFields", "fields_of", "in_words", "packed", "random_fields"]
-
 _EXACT = 2**24
 """Up to this number float32 holds all whole numbers."""
 

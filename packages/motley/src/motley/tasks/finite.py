@@ -12,8 +12,6 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["all_finite", "became_non_finite", "without_constants"]
-
 
 def all_finite(value: Tensor) -> bool:
     """Return whether all numbers are finite, in one pass: minimum and maximum propagate NaN and

@@ -24,22 +24,6 @@ from motley.core.layout import Entry, Layout
 from motley.tasks.nn import set_stream
 from motley.tasks.precision import Precision, products, widened
 
-__all__ = [
-    "ArchitectureState",
-    "FlatModule",
-    "FlatNetwork",
-    "LossGradient",
-    "ModelState",
-    "architecture_of",
-    "construct",
-    "hooked",
-    "initial",
-    "is_refusal_of_one",
-    "layout_of",
-    "of_architecture",
-    "placed",
-]
-
 _BUILDING = threading.Lock()  # torch draws weights from one process-wide generator
 _NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
 

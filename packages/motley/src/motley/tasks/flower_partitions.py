@@ -9,8 +9,6 @@ from motley.core.errors import DataError
 from motley.tasks.own_federation import from_clients
 from motley.tasks.task import Federation
 
-__all__ = ["from_flower"]
-
 
 def from_flower(partitioner: Any, **options: Any) -> Federation:
     """Return a federation whose client k holds ``partitioner.load_partition(k)``.

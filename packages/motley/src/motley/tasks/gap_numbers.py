@@ -8,8 +8,6 @@ import numpy as np
 
 from motley.core.arrays import Floats
 
-__all__ = ["as_texts", "gap_numbers", "gap_numbers_remark"]
-
 _MOST = 3
 """Numbers of a column that may stand for a gap, at most."""
 

@@ -22,8 +22,6 @@ from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.tasks.task import Federation
 
-__all__ = ["held_out_count", "held_out_ids", "hold_out_clients"]
-
 
 def held_out_count(population: int, share: float) -> int:
     """Return how many of so many clients are held out: the nearest number to their share, at least

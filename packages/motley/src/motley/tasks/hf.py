@@ -44,8 +44,6 @@ from motley.tasks.public_classes import Classes, with_classes
 from motley.tasks.task import IGNORED, Dataset, Federation, Task, TaskSource
 from motley.tasks.text import join_windows, read_clients
 
-__all__ = ["PretrainedModel"]
-
 BYTES = "bytes"
 """The tokenizer that every model can be used with: the bytes of UTF-8 are the tokens."""
 

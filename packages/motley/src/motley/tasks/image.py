@@ -30,8 +30,6 @@ from motley.tasks.public_data.places import places
 from motley.tasks.public_data.reading import made
 from motley.tasks.task import Dataset, TaskSource, Transform
 
-__all__ = ["Image", "digits"]
-
 _WHOLE_LIMIT = 2**30
 """Data sets of fewer bytes are scaled as a whole; larger ones stay uint8 and each batch is
 scaled."""

@@ -28,8 +28,6 @@ from motley.tasks.flat import construct
 from motley.tasks.task import Task
 from motley.tasks.weight_files import read_weights
 
-__all__ = ["check", "digest", "read", "start_from"]
-
 SHOWN = 5
 """Names in a message."""
 

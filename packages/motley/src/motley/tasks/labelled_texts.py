@@ -31,8 +31,6 @@ from motley.tasks.table_options import GAPS
 from motley.tasks.table_readers import by_value, check_names, read_targets
 from motley.tasks.targets import IGNORED
 
-__all__ = ["LabelledTexts", "TokenRows", "read_labelled", "token_rows"]
-
 _BREAK = 10
 """The byte between the texts of a pair, a line break."""
 
@@ -322,7 +320,7 @@ def token_rows(
     cut = int((lengths > window).sum())
     flat = np.array(places, np.int64) if words else None
     of_pairs = types if texts and isinstance(texts[0], tuple) else None
-    return TokenRows(rows, of_pairs, flat, cut, int(lengths.max(initial=0)))
+    return TokenRows(rows, of_pairs, flat, cut=cut, longest=int(lengths.max(initial=0)))
 
 
 def _pair(tokenizer: Any, texts: tuple[str, str], window: int) -> tuple[list[int], list[int], int]:

@@ -29,8 +29,6 @@ from motley.tasks.client_parts import GrowingArray, NewRows, StoredArray
 from motley.tasks.fields import Field, fields_of, packed
 from motley.tasks.formats.sample_checks import refuse_deep_colour
 
-__all__ = ["Read", "SampleReader", "is_loader", "is_samples", "splits_of"]
-
 _LABELS = ("label", "labels", "target", "y")
 _ROWS = 1000
 """Rows of a ``Dataset`` of Hugging Face's that are read at a time where they are stored."""

@@ -15,9 +15,6 @@ from motley.core.adapters import MERGED
 from motley.core.errors import ModelError
 from motley.tasks.merged import fold_in
 
-__all__ = ["LogitsOf", "as_logits"]
-
-
 TOKENS = "input_ids"
 MASK = "attention_mask"
 

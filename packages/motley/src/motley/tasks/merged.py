@@ -19,8 +19,6 @@ from motley.core.adapters import MERGED, Adapter, adapters_of
 from motley.core.errors import ModelError
 from motley.tasks.flat import layout_of
 
-__all__ = ["fold_in", "merging"]
-
 CLOSE = 1e-9
 """Share by which a layer in float64 may differ from ``W x + s B A x``: rounding."""
 

@@ -48,8 +48,6 @@ from motley.core.errors import ConfigError, ModelError, suggest
 from motley.core.own_code import place_in_own_code
 from motley.tasks.targets import IGNORED, SAID, Targets
 
-__all__ = ["COLUMNS", "Metric", "MetricFunction", "as_metric", "chosen", "known"]
-
 MetricFunction = Callable[[Any, Any], Any]
 """Outputs ``[n, ...]`` and targets ``[n, ...]`` as tensors -> a number."""
 

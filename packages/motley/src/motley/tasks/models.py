@@ -25,22 +25,6 @@ from motley.core.components import Catalogue
 from motley.core.errors import ConfigError
 from motley.tasks.nn import Dropout, replace_stochastic
 
-__all__ = [
-    "CNN",
-    "MODELS",
-    "AlexNet",
-    "DigitsMLP",
-    "LeNet",
-    "LeafCNN",
-    "Linear",
-    "LogisticRegression",
-    "Model",
-    "ResNet9",
-    "ResNet18",
-    "SimpleCNN",
-    "factory",
-]
-
 MODELS = Catalogue(
     "model",
     {

@@ -32,8 +32,6 @@ from motley.core.layout import Axis, Entry, Layout
 from motley.tasks.flat import construct
 from motley.tasks.nn import Dropout
 
-__all__ = ["cuttable", "narrowed", "operations", "require_slices", "rough_operations"]
-
 _KEEPS_UNITS = (
     nn.ReLU,
     nn.ReLU6,

@@ -14,14 +14,12 @@ from motley.tasks.column_spelling import NumberStyle, TextColumn, is_text
 from motley.tasks.origin import row_of
 from motley.tasks.raw_table import (
     RawColumn,
-    TableOptions,
     decoded,
     read_column,
     text_column,
 )
 from motley.tasks.table_files import separators_of
-
-__all__ = ["new_numbers"]
+from motley.tasks.table_options import TableOptions
 
 _THREE_DIGITS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+")
 

@@ -15,16 +15,6 @@ from typing_extensions import override
 from motley.core.errors import ConfigError, ModelError
 from motley.core.keys import Key
 
-__all__ = [
-    "Dropout",
-    "attention",
-    "class_name",
-    "replace_stochastic",
-    "require_keyed",
-    "set_stream",
-    "stochastic_layers",
-]
-
 
 class Dropout(nn.Module):
     """``torch.nn.Dropout`` whose masks come from the job's own key: the same job has the same masks

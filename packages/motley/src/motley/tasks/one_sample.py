@@ -10,8 +10,6 @@ from motley.tasks.flat import construct, is_refusal_of_one
 from motley.tasks.nn import set_stream
 from motley.tasks.task import Task, model_input
 
-__all__ = ["refuses_one_sample", "repeated_sample"]
-
 
 def repeated_sample(task: Task, count: int) -> Tensor:
     """Return a model input of ``count`` times the task's first sample, ``[count, ...]``; of zeros

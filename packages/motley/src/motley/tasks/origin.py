@@ -13,8 +13,6 @@ from typing_extensions import override
 from motley.core.arrays import Ints
 from motley.core.client_names import client_in_words
 
-__all__ = ["Origin", "number_of_row", "row_of"]
-
 
 def _unnamed(client: int) -> str:
     return client_in_words(client, ())

@@ -40,13 +40,12 @@ from motley.tasks.formats import leaf, npz
 from motley.tasks.loaders import SampleReader
 from motley.tasks.origin import Origin
 from motley.tasks.public_classes import with_classes
-from motley.tasks.raw_table import TableOptions, raw_table
+from motley.tasks.raw_table import raw_table
 from motley.tasks.row_splits import options_without, row_split, times_of, with_divided_rows
 from motley.tasks.row_times import PYTHON_LINE, check_no_windows, warn_of_times
+from motley.tasks.table_options import TableOptions
 from motley.tasks.table_readers import make_dataset, read_parts, take_columns
 from motley.tasks.task import Dataset, Federation
-
-__all__ = ["from_arrays", "from_clients", "from_files", "natural_federation"]
 
 Where = Literal["client", "global"]
 _LINE = "classes=10 to from_arrays, from_clients or from_files"

@@ -23,16 +23,6 @@ from motley.core.errors import ConfigError, ModelError
 from motley.core.own_code import definition, place_in_own_code
 from motley.tasks.targets import IGNORED, Targets
 
-__all__ = [
-    "LossFunction",
-    "Over",
-    "OverBatch",
-    "SampleBySample",
-    "checked_loss",
-    "plain_function",
-    "representative",
-]
-
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 """Outputs ``[B, ...]`` and targets ``[B, ...]`` of a batch -> the loss of each sample ``[B]``, or
 one value for the batch."""

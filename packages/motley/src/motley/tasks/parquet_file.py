@@ -8,8 +8,6 @@ from typing import Any
 from motley.core.errors import DataError
 from motley.core.files import check_file
 
-__all__ = ["read_parquet"]
-
 _SUSPICIOUS = 2**30
 _MOST_PACKED = 1000
 """A file that unpacks to more bytes than the first and more than so many times its own size is

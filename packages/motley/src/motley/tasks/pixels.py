@@ -13,8 +13,6 @@ from torch import Tensor
 from motley.core.keys import Key
 from motley.tasks.transfer import to_device
 
-__all__ = ["ImageTransform", "Scaling", "crop_flip", "statistics", "top"]
-
 
 def top(x: Tensor) -> float:
     """Return the value of white in stored units."""

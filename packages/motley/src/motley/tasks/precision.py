@@ -18,16 +18,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-__all__ = [
-    "Precision",
-    "bfloat16_instructions",
-    "precise",
-    "products",
-    "slower",
-    "uncomputable",
-    "widened",
-]
-
 Precision = Literal["float32", "bfloat16"]
 """Format of the operands of matrix products and convolutions; ``float32``: that of the weights."""
 

@@ -33,21 +33,6 @@ from motley.tasks.table_files import read_arrow
 from motley.tasks.table_lines import refuse_footer
 from motley.tasks.table_options import TableOptions
 
-__all__ = [
-    "ArrayPreparation",
-    "FieldsPreparation",
-    "NumberColumn",
-    "Preparation",
-    "StatisticsTraffic",
-    "TablePreparation",
-    "TextPreparation",
-    "WordColumn",
-    "fixed_preparation",
-    "restore_preparation",
-    "table_preparation",
-    "written",
-]
-
 
 class StatisticsTraffic(NamedTuple):
     """What the one-off exchange of statistics costs: bits down to each client, and bits up from

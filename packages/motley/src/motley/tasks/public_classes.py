@@ -14,8 +14,6 @@ from motley.core.errors import ConfigError, DataError, suggest
 from motley.tasks.targets import IGNORED
 from motley.tasks.task import Dataset
 
-__all__ = ["Classes", "with_classes"]
-
 _WHOLE = re.compile(r"-?\d+")
 
 Classes = int | tuple[str, ...] | None

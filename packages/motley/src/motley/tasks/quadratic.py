@@ -27,8 +27,6 @@ from motley.core.keys import Key
 from motley.tasks.models import Linear
 from motley.tasks.task import Dataset, TaskSource
 
-__all__ = ["Quadratic", "fedavg_fixed_point", "fedavg_round", "fednova_fixed_point", "minimum"]
-
 
 @dataclass(frozen=True)
 class Quadratic(TaskSource):

@@ -14,8 +14,6 @@ from motley.tasks.own_loss import OverBatch, checked_loss, plain_function
 from motley.tasks.preparation import FieldsPreparation
 from motley.tasks.task import IGNORED, Task, model_input
 
-__all__ = ["random_samples", "with_loss_compared"]
-
 
 def random_samples(task: Task, count: int) -> tuple[Tensor, Tensor]:
     """Return ``count`` random samples ``[count, ...]`` and targets ``[count, ...]`` of the shapes

@@ -35,22 +35,6 @@ from motley.tasks.table_lines import file_rows, with_file_rows
 from motley.tasks.table_options import TableOptions
 from motley.tasks.word_codes import rename_line, same_words
 
-__all__ = [
-    "ColumnReading",
-    "RawColumn",
-    "RawTable",
-    "TableOptions",
-    "TableReading",
-    "arrow_table",
-    "decoded",
-    "joined",
-    "raw_table",
-    "read_column",
-    "refuse_doubtful_points",
-    "remarks_of",
-    "with_remarks",
-]
-
 Kind = Literal["numbers", "words"]
 
 _BOOLEANS = {

@@ -11,8 +11,6 @@ from motley.core.arrays import Floats
 from motley.core.errors import DataError
 from motley.tasks.origin import Origin
 
-__all__ = ["refuse_ids"]
-
 _FEW = 20
 """Entries below which different ones are not taken for ids."""
 _MOST_DISTINCT = 0.98

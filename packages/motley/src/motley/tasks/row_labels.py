@@ -43,17 +43,6 @@ from motley.tasks.word_codes import (
     short_forms,
 )
 
-__all__ = [
-    "RowColumn",
-    "label_texts",
-    "read_row_column",
-    "refuse_codes_of_clients",
-    "refuse_same_words",
-    "refuse_two_codes",
-    "refuse_variants",
-    "renamed_labels",
-]
-
 Role = Literal["label", "client", "target"]
 """A class, whose a row is, or a number to predict."""
 

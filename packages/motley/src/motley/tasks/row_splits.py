@@ -36,8 +36,6 @@ from motley.tasks.spellings import (
 from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
 
-__all__ = ["RowSplit", "options_without", "row_split", "times_of", "with_divided_rows"]
-
 _LINE = 'test={"last": 0.2, "by": "time"}'
 _ISO = re.compile(r"\d{4}(-\d\d(-\d\d([T ]\d\d(:\d\d(:\d\d(\.\d+)?)?)?)?)?)?")
 """Dates and times of ISO 8601 without a UTC offset."""

@@ -30,19 +30,6 @@ from motley.tasks.spellings import DateOrder, date_number, readable_orders
 from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
 
-__all__ = [
-    "ORDER",
-    "PYTHON_LINE",
-    "TOML_LINE",
-    "check_no_windows",
-    "follows_itself",
-    "order_of_rows",
-    "rising_times",
-    "warn_of_times",
-    "windows_of_columns",
-    "windows_of_samples",
-]
-
 ORDER = "order"
 """``by`` of rows that come in their order in time."""
 PYTHON_LINE = 'test={{"last": 0.2, "by": "{}"}}'

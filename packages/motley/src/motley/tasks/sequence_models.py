@@ -17,8 +17,6 @@ from motley.core.errors import ConfigError
 from motley.tasks.models import Model
 from motley.tasks.nn import Dropout, attention
 
-__all__ = ["LeafLSTM", "Transformer"]
-
 
 @dataclass(frozen=True)
 class _Sequences(Model):

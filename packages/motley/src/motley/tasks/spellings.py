@@ -14,22 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = [
-    "IN_A_UNIT",
-    "ORDERS",
-    "DateOrder",
-    "Spelling",
-    "date_form",
-    "date_mark",
-    "date_number",
-    "days_of",
-    "is_compact_date",
-    "plain_number",
-    "readable_orders",
-    "shape_of",
-    "visible",
-]
-
 DateOrder = Literal["", "day first", "month first", "year first"]
 """What the first number of a date is; empty: dates are refused."""
 

@@ -33,8 +33,6 @@ from motley.tasks.preparation import (
 from motley.tasks.raw_table import RawColumn, RawTable
 from motley.tasks.table_options import TableOptions
 
-__all__ = ["client_sums", "fit", "pooled"]
-
 _BITS = 64
 """Bits of a count or a sum, which travel in double precision."""
 

@@ -33,8 +33,6 @@ from motley.core.side_by_side import side_by_side
 from motley.tasks.models import Model, factory
 from motley.tasks.task import Dataset, TaskSource
 
-__all__ = ["Synthetic"]
-
 _BLOCK = 4096
 """Clients that a thread draws at a time."""
 _AT_ONCE = 2**19

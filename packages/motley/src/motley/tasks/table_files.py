@@ -36,17 +36,6 @@ from motley.tasks.table_lines import (
     without_heads,
 )
 
-__all__ = [
-    "KINDS",
-    "REMARKS",
-    "SEPARATORS",
-    "TableFormat",
-    "is_table_file",
-    "read_arrow",
-    "separators_of",
-    "table_kind",
-]
-
 KINDS = {
     ".csv": "csv",
     ".tsv": "csv",

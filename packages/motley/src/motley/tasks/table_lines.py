@@ -16,19 +16,6 @@ import numpy as np
 from motley.core.arrays import Bools, Ints
 from motley.core.errors import DataError
 
-__all__ = [
-    "comment_line",
-    "file_rows",
-    "footer_of",
-    "kept_rows",
-    "refuse_footer",
-    "title_row",
-    "uneven_line",
-    "with_file_rows",
-    "without_comments",
-    "without_heads",
-]
-
 _FOOTER = b"motley.footer"
 """Of an Arrow table's metadata: its last row, where that may be no row of data."""
 _ROWS = b"motley.rows"

@@ -12,8 +12,6 @@ from motley.core.errors import ConfigError, suggest
 from motley.tasks.spellings import ORDERS, DateOrder, Spelling, plain_number
 from motley.tasks.table_files import TableFormat
 
-__all__ = ["GAPS", "ColumnMarks", "Scale", "TableOptions"]
-
 GAPS = ("", "?", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None")
 """Texts that stand for a missing entry."""
 

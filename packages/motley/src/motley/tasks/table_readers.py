@@ -73,20 +73,6 @@ from motley.tasks.table_lines import file_rows, kept_rows, refuse_footer
 from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
 
-__all__ = [
-    "BUILTIN",
-    "MOST_CLASSES",
-    "are_numbers",
-    "builtin_table",
-    "make_dataset",
-    "read_columns",
-    "read_parts",
-    "read_table",
-    "read_targets",
-    "take_column",
-    "take_columns",
-]
-
 BUILTIN = ("breast_cancer", "diabetes", "iris", "wine")
 """Data sets of scikit-learn; ``diabetes`` has a number as its target."""
 
@@ -304,7 +290,7 @@ def make_dataset(
     preparation: Preparation | None = None
     reading = None if table is None else table.reading
     columns = _columns_of_numbers(x, table)
-    windows = _windows(x, table, columns, np.asarray(y), groups, where)
+    windows = _windows(x, table, columns, y=np.asarray(y), groups=groups, where=where)
     times = rising_times(x, options, groups) if hasattr(x, "column_names") else ()
     numbers = not (classes or several) and np.ndim(y) in (1, 2)
     targets = list(np.asarray(y).reshape(len(y), -1).T) if numbers and _is_numeric(y) else []

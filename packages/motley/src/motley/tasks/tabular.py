@@ -24,8 +24,6 @@ from motley.tasks.table_options import TableOptions
 from motley.tasks.table_readers import BUILTIN, read_table
 from motley.tasks.task import Dataset, TaskSource
 
-__all__ = ["Tabular", "TabularRegression"]
-
 
 @dataclass(frozen=True)
 class Tabular(TableOptions, TaskSource):

@@ -8,8 +8,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["IGNORED", "NO_CLASSES", "SAID", "Targets", "class_logits", "targets_of"]
-
 Targets = Literal["classes", "positions", "multilabel", "numbers"]
 """The kind of targets: a class per sample ``[n]``; a class per position of a sample ``[n, T]``; any
 of C labels per sample, 0 or 1, ``[n, C]``; numbers ``[n, d]``."""

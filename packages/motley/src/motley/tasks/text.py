@@ -28,8 +28,6 @@ from motley.tasks.preparation import TextPreparation
 from motley.tasks.public_data.places import places
 from motley.tasks.task import IGNORED, Dataset, Federation, Task, TaskSource
 
-__all__ = ["ClientWindows", "NextCharacter", "join_windows", "read_clients"]
-
 
 @dataclass(frozen=True)
 class NextCharacter(TaskSource):

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from motley.core.errors import ConfigError
 
-__all__ = ["require_room", "to_device"]
-
 _COPIED_AT_ONCE = ("cpu", "mps")
 """Types of devices to which nothing is copied while the host goes on."""
 

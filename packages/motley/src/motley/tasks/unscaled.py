@@ -15,8 +15,6 @@ from torch import Tensor, nn
 
 from motley.tasks.task import Federation, Transform, model_input
 
-__all__ = ["large_targets", "warn_of_unscaled"]
-
 UNSCALED = 10.0
 """Root mean square above which the inputs of a first layer look unscaled; it is 1 for standardized
 inputs, below 1 for those in [0, 1]."""

@@ -23,8 +23,6 @@ from torch import Tensor
 from motley.core.errors import DataError
 from motley.core.files import replacing
 
-__all__ = ["read_weights", "save_weights"]
-
 
 def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
     """Replace a file by one that holds these tensors, and their digest among its metadata.

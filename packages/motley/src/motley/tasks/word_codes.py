@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-__all__ = ["CODE_WORDS", "NUMBER_CODES", "WORD_CODES", "rename_line", "same_words", "short_forms"]
-
 NUMBER_CODES = (("0", "1"), ("1", "2"), ("-1", "1"))
 """Numbers for no and yes."""
 WORD_CODES = (

@@ -52,8 +52,6 @@ from motley.engines.engine import Engine, Job, Setting, TrainResult, client_loss
 from motley.tasks.flat import FlatNetwork, initial
 from motley.tasks.task import Federation, ModelState, Task
 
-__all__ = ["CHECKS", "Case", "Play", "check_algorithm"]
-
 SIZES = (7, 1, 23, 12, 4, 16, 5, 9)
 COHORTS = ((2, 0, 5), (1, 2, 7), (5, 6, 3), (2, 4, 0))
 """Client ids of each round: some clients take part again, some never do."""

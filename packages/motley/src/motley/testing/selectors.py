@@ -28,14 +28,6 @@ from motley.core.keys import Key
 from motley.core.records import SIGNALS, Cohort, JointUploads, Outcome, Reports
 from motley.selectors.selector import SelectionRule, Selector
 
-__all__ = [
-    "CHECKS",
-    "SyntheticFederation",
-    "assert_same_cohort",
-    "assert_same_state",
-    "check_selector",
-]
-
 
 @dataclass(frozen=True)
 class SyntheticFederation:

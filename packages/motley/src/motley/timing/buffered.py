@@ -56,8 +56,6 @@ from motley.core.errors import ConfigError
 from motley.timing.overlapping import Discount, Overlapping, arrival_order, refill
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
 
-__all__ = ["Buffered"]
-
 
 @dataclass(frozen=True)
 class Buffered(Overlapping):

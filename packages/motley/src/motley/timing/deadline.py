@@ -50,8 +50,6 @@ from motley.core.arrays import Floats, Ints
 from motley.core.errors import ConfigError
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Synchrony, Wait, check_idle
 
-__all__ = ["Deadline"]
-
 
 @dataclass(frozen=True)
 class Deadline(Synchrony):

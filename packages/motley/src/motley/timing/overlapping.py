@@ -18,8 +18,6 @@ from motley.core.arrays import Bools, Floats, Ints
 from motley.core.errors import ConfigError
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Synchrony, Wait, check_idle
 
-__all__ = ["Discount", "Overlapping", "arrival_order", "discount", "refill"]
-
 Discount = Literal["constant", "polynomial", "hinge"]
 
 

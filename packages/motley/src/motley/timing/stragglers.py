@@ -27,8 +27,6 @@ from motley.core.bounds import Proportion
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 
-__all__ = ["Stragglers"]
-
 
 @dataclass(frozen=True, slots=True)
 class Stragglers:

@@ -32,8 +32,6 @@ from motley.core.errors import ConfigError, ContractError
 from motley.core.table import ClientTable
 from motley.timing.timeline import Timelines
 
-__all__ = ["Dispatch", "ServerStep", "ServerView", "Synchronous", "Synchrony", "Wait", "check_idle"]
-
 
 @dataclass(frozen=True)
 class ServerView:

@@ -22,8 +22,6 @@ from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError, ContractError
 from motley.core.work import FORWARD
 
-__all__ = ["Timelines", "VirtualClock", "plan", "probe_s", "transfer_s"]
-
 
 @dataclass
 class VirtualClock:

@@ -32,8 +32,6 @@ from typing_extensions import override
 
 from motley.core.errors import ConfigError
 
-__all__ = ["Budget", "ConstantBudget", "CosineBudget"]
-
 
 @dataclass(frozen=True)
 class Budget(ABC):

@@ -74,16 +74,6 @@ from motley.transport.compressors.compressor import NONE, Compressor, Tensors, r
 from motley.transport.compressors.topk import TopK
 from motley.transport.packet import Codes, Packet
 
-__all__ = [
-    "EF21",
-    "Adaptive",
-    "CompressedUpdate",
-    "Feedback",
-    "Fixed",
-    "NoFeedback",
-    "compress_update",
-]
-
 
 class CompressedUpdate(NamedTuple):
     """One compressed update.

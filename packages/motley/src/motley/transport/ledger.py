@@ -25,17 +25,6 @@ from motley.core.arrays import Ids
 from motley.core.errors import ContractError, suggest
 from motley.core.saved_state import restore_fields
 
-__all__ = [
-    "DIRECTIONS",
-    "KINDS",
-    "VALUE_BITS",
-    "Direction",
-    "Kind",
-    "Ledger",
-    "message_bits",
-    "paper_bits",
-]
-
 Kind = Literal["model", "probe", "upload", "late", "enrol", "recalibrate"]
 Direction = Literal["down", "up"]
 

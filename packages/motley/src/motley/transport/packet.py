@@ -26,18 +26,6 @@ from torch import Tensor
 from motley.core.errors import CodecError, ContractError
 from motley.core.keys import Key
 
-__all__ = [
-    "CODINGS",
-    "PLACES",
-    "Codes",
-    "Coding",
-    "Packet",
-    "PacketSpec",
-    "Runs",
-    "drawn",
-    "group_sizes",
-]
-
 Runs = tuple[tuple[int, int], ...]
 Places = Literal["all", "indices", "runs", "seed"]
 Coding = Literal["float32", "float64", "int64", "codes32", "codes64"]

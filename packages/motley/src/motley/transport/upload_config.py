@@ -20,8 +20,6 @@ from motley.transport.compressors.compressor import Compressor
 from motley.transport.compressors.identity import Identity
 from motley.transport.feedback import Feedback, NoFeedback
 
-__all__ = ["UploadConfig", "merge_state", "split_state"]
-
 _PREFIX = "sent."
 
 

@@ -49,8 +49,6 @@ from motley.core.keys import Key
 from motley.core.untrusted import one_line
 from motley.transport.packet import CODINGS, PLACES, Codes, Packet, PacketSpec, group_sizes
 
-__all__ = ["decode", "encode", "length", "places_bytes"]
-
 VERSION = 1
 _MAGIC = b"MTLW"
 _HEAD = struct.Struct("<4sBHQ")

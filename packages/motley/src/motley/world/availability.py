@@ -36,16 +36,6 @@ from motley.world.draws import check_positive, check_share
 from motley.world.interfaces import Availability
 from motley.world.traces import Assign, assigned, check_assign, columns
 
-__all__ = [
-    "AlwaysOnline",
-    "BernoulliAvailability",
-    "DayNight",
-    "MarkovAvailability",
-    "TraceAvailability",
-    "chain_online",
-    "first_slot",
-]
-
 MOST_SLOTS = 10_000
 """Slots in which a client is looked for at a time."""
 LONGEST_ROUNDING_S = 1e-3

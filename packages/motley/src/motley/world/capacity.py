@@ -52,16 +52,6 @@ from motley.world.draws import (
 )
 from motley.world.interfaces import Capacity
 
-__all__ = [
-    "CapacityByDeadline",
-    "CapacityByMemory",
-    "CapacityByScore",
-    "CapacityBySpeed",
-    "CapacityLevels",
-    "ConstantCapacity",
-]
-
-
 WIDTHS = (1.0, 0.5, 0.25, 0.125, 0.0625)
 """HeteroFL's shares of the width."""
 

@@ -32,14 +32,6 @@ from motley.world.draws import (
 from motley.world.interfaces import Device
 from motley.world.traces import Assign, assigned, check_assign, columns
 
-__all__ = [
-    "ConstantDevice",
-    "LogNormalDevice",
-    "ShiftedExponential",
-    "TraceDevice",
-    "UniformDevice",
-]
-
 
 @dataclass(frozen=True)
 class ConstantDevice(Device):

@@ -39,8 +39,6 @@ from motley.core.keys import Key
 from motley.world.draws import check_share
 from motley.world.interfaces import Dishonest
 
-__all__ = ["Coalition", "ConstantClaim", "CopiedBest", "Liars", "NoLies", "ScaledClaim"]
-
 
 @dataclass(frozen=True)
 class NoLies(Dishonest):

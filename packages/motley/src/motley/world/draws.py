@@ -11,20 +11,6 @@ from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.core.side_by_side import by_rows
 
-__all__ = [
-    "Per",
-    "check_per",
-    "check_positive",
-    "check_range",
-    "check_share",
-    "key_of",
-    "log_normal",
-    "row_integers",
-    "row_uniform",
-    "uniform",
-    "weighted_rows",
-]
-
 Per = Literal["client", "round"]
 """Whether a number is drawn once per client, or anew for each client and round."""
 

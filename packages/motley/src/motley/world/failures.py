@@ -22,8 +22,6 @@ from motley.core.keys import Key
 from motley.world.draws import check_share
 from motley.world.interfaces import Failures
 
-__all__ = ["Corrupted", "Crash", "DropOut", "NoFailures", "NonFinite"]
-
 
 @dataclass(frozen=True)
 class NoFailures(Failures):

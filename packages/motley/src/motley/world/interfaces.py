@@ -20,23 +20,6 @@ from motley.core.components import overrides
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 
-__all__ = [
-    "Appearance",
-    "Availability",
-    "Capacity",
-    "ConceptShift",
-    "Device",
-    "Dishonest",
-    "Drift",
-    "Failures",
-    "FeatureShift",
-    "LabelNoise",
-    "Network",
-    "Partition",
-    "Partitioned",
-    "World",
-]
-
 
 @dataclass(frozen=True)
 class Partitioned:

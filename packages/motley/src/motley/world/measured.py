@@ -34,8 +34,6 @@ from motley.world.availability import chain_online, first_slot
 from motley.world.draws import Per, check_per, check_positive, check_share, key_of, weighted_rows
 from motley.world.interfaces import Availability, Device, Network
 
-__all__ = ["MeasuredAvailability", "MeasuredDevice", "MeasuredNetwork", "table_path"]
-
 _LINKS = "links_2025"
 _MOBILE = "mobile_2023"
 _ONLINE = "phones_online_2020"

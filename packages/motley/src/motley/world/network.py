@@ -28,15 +28,6 @@ from motley.world.draws import (
 from motley.world.interfaces import Network
 from motley.world.traces import Assign, assigned, check_assign, columns
 
-__all__ = [
-    "ConstantNetwork",
-    "InvertedNetwork",
-    "LogNormalNetwork",
-    "NoDelay",
-    "TraceNetwork",
-    "UniformNetwork",
-]
-
 _UNIT = "megabits a second"
 
 

@@ -43,8 +43,6 @@ from motley.world.draws import check_positive, key_of
 from motley.world.interfaces import Availability, Device, Failures, Network
 from motley.world.traces import columns
 
-__all__ = ["RecordedAvailability", "RecordedDevice", "RecordedFailures", "RecordedNetwork"]
-
 PRESENCE = ("went", "online_s", "came", "offline_s")
 DROP_OUTS = ("dropped", "answered")
 

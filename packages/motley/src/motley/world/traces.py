@@ -19,8 +19,6 @@ from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.files import is_file, where_paths_start
 from motley.core.keys import Key
 
-__all__ = ["Assign", "assigned", "check_assign", "columns"]
-
 Assign = Literal["in_turn", "random"]
 
 

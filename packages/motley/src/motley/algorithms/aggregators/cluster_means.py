@@ -34,8 +34,6 @@ from motley.algorithms.aggregators.mean import Mean, Sums
 from motley.algorithms.parts import Upload
 from motley.algorithms.weights import Divide
 
-__all__ = ["ClusterMeans"]
-
 
 @dataclass(frozen=True)
 class ClusterMeans(Mean):

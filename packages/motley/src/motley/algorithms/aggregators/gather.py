@@ -38,8 +38,6 @@ from motley.algorithms.parts import Algorithm, ServerState, Tensors, Upload
 from motley.algorithms.weights import Divide
 from motley.tasks.task import ModelState
 
-__all__ = ["Gather", "client_models", "needs_gather"]
-
 
 @dataclass(frozen=True)
 class Gather(Mean):

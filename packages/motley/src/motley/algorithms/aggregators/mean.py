@@ -15,8 +15,6 @@ from motley.algorithms.aggregators.sum_tree import SumTree
 from motley.algorithms.parts import Aggregator, BlockRun, Fold, Upload
 from motley.algorithms.weights import Divide
 
-__all__ = ["Mean", "Sums"]
-
 
 @dataclass
 class Sums:

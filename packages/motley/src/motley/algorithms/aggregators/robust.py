@@ -60,8 +60,6 @@ from motley.core.errors import ConfigError
 from motley.core.paper import Paper, cite
 from motley.core.rounding import rounded
 
-__all__ = ["Krum", "Median", "MultiKrum", "NormBound", "TrimmedMean"]
-
 YIN_2018 = cite("yin2018byzantine")
 BLANCHARD_2017 = cite("blanchard2017krum")
 SUN_2019 = cite("sun2019backdoor")

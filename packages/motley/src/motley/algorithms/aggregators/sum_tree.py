@@ -31,8 +31,6 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from motley.algorithms.parts import BLOCK, BlockRun
 
-__all__ = ["SumTree"]
-
 
 class _Joins(Protocol):
     def join(self, later: Self) -> None:

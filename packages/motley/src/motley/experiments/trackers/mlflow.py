@@ -18,8 +18,6 @@ from typing_extensions import override
 from motley.experiments.lineage import result_keys
 from motley.experiments.trackers.tracker import Figures, Status, TrackedRun, Tracker
 
-__all__ = ["MLflow"]
-
 _MOST = 100
 """Parameters in one call."""
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}

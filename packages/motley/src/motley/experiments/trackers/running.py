@@ -23,8 +23,6 @@ from motley.results.record import read_record
 from motley.rounds.loop import RoundLoop
 from motley.rounds.run_config import RoundSummary
 
-__all__ = ["Trackers", "tracked"]
-
 
 class Trackers:
     """The trackers of a run. One that fails is left out from then on, with a warning.

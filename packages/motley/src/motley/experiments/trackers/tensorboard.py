@@ -9,8 +9,6 @@ from typing_extensions import override
 
 from motley.experiments.trackers.tracker import Figures, Status, TrackedRun, Tracker
 
-__all__ = ["TensorBoard"]
-
 
 class TensorBoard(Tracker):
     """Writes event files into the folder ``tensorboard`` of the run; ``tensorboard --logdir runs``

@@ -13,8 +13,6 @@ from motley.results import measures
 from motley.results.load import Run
 from motley.rounds.run_config import RoundSummary
 
-__all__ = ["final_figures", "recorded", "round_figures"]
-
 _COLUMNS = {"train_loss": 1.0, "accepted": 1.0, "time_s": 1.0, "total_bits": 8.0}
 """Column of ``rounds`` -> by what it is divided: trackers show bytes."""
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Figures", "RunGroup", "Status", "TrackedRun", "Tracker"]
-
 Figures = Mapping[str, float]
 """Name of a figure -> its value; figures that are unknown are left out."""
 Status = Literal["finished", "failed", "interrupted"]

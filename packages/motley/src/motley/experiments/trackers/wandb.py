@@ -14,8 +14,6 @@ from typing_extensions import override
 from motley.experiments.lineage import digest_of
 from motley.experiments.trackers.tracker import Figures, Status, TrackedRun, Tracker
 
-__all__ = ["WandB"]
-
 _LONGEST = 128
 """Characters of a name."""
 

@@ -32,8 +32,6 @@ from motley.rounds.holdings.prototypes import own_classes
 from motley.transport.ledger import VALUE_BITS
 from motley.transport.packet import PacketSpec
 
-__all__ = ["HeldHeads"]
-
 
 class HeldHeads(Holding):
     """The heads of the classes that each client has; a probe is billed with all of them.

@@ -6,8 +6,6 @@ from motley.engines.engine import Setting
 from motley.rounds.holdings.holding import ChosenModel, Holding, StatesOf, StepSeconds
 from motley.world.interfaces import World
 
-__all__ = ["holding_of"]
-
 
 def holding_of(
     setting: Setting, world: World, step_s: StepSeconds, states_of: StatesOf | None

@@ -13,8 +13,6 @@ from motley.rounds.holdings.holding import Bits, Holding, View
 from motley.transport.ledger import message_bits
 from motley.transport.packet import PacketSpec
 
-__all__ = ["HeldGroups"]
-
 
 class HeldGroups(Holding):
     """The model of each client's group, of those that the server holds; which one is free on the

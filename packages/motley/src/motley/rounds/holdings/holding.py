@@ -19,8 +19,6 @@ from motley.core.records import Cohort
 from motley.engines.engine import DataView, Setting, TrainResult
 from motley.rounds.channel import Channel
 
-__all__ = ["Bits", "ChosenModel", "Holding", "StatesOf", "StepSeconds", "View"]
-
 Bits = tuple[Ids, Ids]
 """Bits on the wire, and these as papers count them, ``[n]`` each."""
 View = DataView | None

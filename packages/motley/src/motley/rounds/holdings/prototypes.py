@@ -21,8 +21,6 @@ from motley.tasks.task import Federation, ModelState
 from motley.transport.ledger import VALUE_BITS
 from motley.transport.packet import PacketSpec
 
-__all__ = ["HeldPrototypes", "NearestPrototype", "joined", "own_classes"]
-
 
 def own_classes(federation: Federation, ids: Ids, view: DataView | None = None) -> Bools:
     """Return which classes each client has among the training samples that it sees, ``[n, C]``,

@@ -27,8 +27,6 @@ from motley.transport.packet import PacketSpec
 from motley.transport.wire import length
 from motley.world.interfaces import World
 
-__all__ = ["HeldSlices", "SliceModels", "SliceSizes"]
-
 COUNTER_BITS = 64
 """Bits of an integer buffer on the wire."""
 

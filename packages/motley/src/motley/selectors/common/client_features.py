@@ -37,19 +37,6 @@ from motley.selectors.common.client_signals import DURATIONS, measured_s
 from motley.selectors.common.sampling import Ties
 from motley.selectors.selector import SelectionRule
 
-__all__ = [
-    "LARGEST",
-    "ContextualBandit",
-    "FirstRound",
-    "MeasuredOn",
-    "Tau",
-    "TrainingPairs",
-    "first_round_size",
-    "loss_rewards",
-    "reward_columns",
-    "scaled_durations",
-]
-
 S = TypeVar("S")
 Tau = Literal["round", "round_seconds", "mean", "seconds"]
 """``"round"``: the last round's duration, that of its slowest client, over the mean of all clients'

@@ -14,24 +14,6 @@ from motley.core.arrays import Bools, Floats, Ids
 from motley.core.records import Outcome, Reports
 from motley.core.table import ClientTable
 
-__all__ = [
-    "DURATIONS",
-    "ESTIMATES",
-    "PHASES",
-    "SIZE",
-    "dispatched",
-    "estimated_s",
-    "filled",
-    "known_vectors",
-    "measured_s",
-    "normalised_loss",
-    "put_sizes",
-    "put_vectors",
-    "shares",
-    "sizes",
-    "usable_seconds",
-]
-
 SIZE = "num_examples"
 """The signal, and the column, that holds a client's number of training samples."""
 PHASES = ("download", "compute", "upload")

@@ -33,22 +33,6 @@ from motley.core.rounding import DIGITS, rounded
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
 
-__all__ = [
-    "coalitions",
-    "embedding",
-    "fill_empty",
-    "k_means",
-    "merged",
-    "nearest",
-    "numbered",
-    "row_angles",
-    "scikit_coalitions",
-    "similarity",
-    "unit_rows",
-    "ward_groups",
-    "ward_tree",
-]
-
 Kernel = Literal["gaussian", "cosine"]
 
 _RESTARTS = 8  # of k-means, where the exact embedding is affordable
@@ -165,6 +149,7 @@ def embedding(
             w *= scale[:, None] * scale
         first = max(len(w) - count, 0)
         values, vectors = linalg.eigh(w, subset_by_index=[first, len(w) - 1])
+        # the others have eigenvalues of rounding alone, so any basis of them would do
         return unit_rows(vectors[:, values > 2.0**-DIGITS * values[-1]])
     if kernel == "cosine":
         return unit_rows(_leading(x, np.eye(x.shape[1]), count))

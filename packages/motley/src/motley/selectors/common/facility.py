@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Floats, Ints
 
-__all__ = ["Vectors", "cover", "distances"]
-
 Positions = Ints
 Vectors = Literal["gradient_sketch", "gradient"]
 
@@ -70,6 +68,7 @@ def distances(vectors: Floats, candidates: Positions) -> NDArray[np.float32]:
         block += square[rows, None]
         np.maximum(block, 0.0, out=block)
         np.sqrt(block, out=out[rows], casting="same_kind")
+    # the expanded square leaves rounding here, which its root magnifies
     out[candidates, np.arange(len(candidates))] = 0.0
     return out
 
@@ -93,6 +92,7 @@ def cover(
     """
     clients, n = distance.shape
     m = min(m, n)
+    # in 64 bits: sums over a million clients decide between nearly equal picks
     gain = -distance.sum(axis=0, dtype=np.float64)
     slack = TIE * float(distance.max(initial=0.0))
     width = max(_BLOCK // max(n, 1), 1)
@@ -110,6 +110,7 @@ def cover(
         column = distance[:, at[i]].astype(np.float64)
         if i == 0:  # nobody chosen yet: from here on gain counts from the first pick
             gain[:] = 0.0
+        # gains change through these clients alone, ever fewer of them
         closer = np.flatnonzero(column < near) if i else np.arange(clients)
         for start in range(0, len(closer), width):
             rows = closer[start : start + width]

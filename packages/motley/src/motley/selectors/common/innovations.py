@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Floats, Ids
 
-__all__ = ["Block", "append", "cohort_products", "fold", "paired_products"]
-
 Rows = NDArray[np.float32]
 Block = tuple[Ids, Rows]
 
@@ -111,6 +109,7 @@ def fold(blocks: tuple[Block, ...], limit_bytes: float) -> tuple[tuple[Block, ..
 
 def _rows(block: Block, ids: Ids) -> Rows:
     """Return the block's rows of these clients; zero for a client that is not in it."""
+    # beyond the last id searchsorted points behind the end; such rows are zeroed below
     at = np.minimum(np.searchsorted(block[0], ids), len(block[0]) - 1)
     return np.asarray(block[1][at] * (block[0][at] == ids)[:, None], dtype=np.float32)
 

@@ -26,17 +26,6 @@ from motley.core.records import Reports
 from motley.core.table import ClientTable
 from motley.selectors.common.client_features import ContextualBandit
 
-__all__ = [
-    "LinearBandit",
-    "LinearBanditState",
-    "Schedule",
-    "draw",
-    "factor",
-    "learn",
-    "posterior_mean",
-    "widths",
-]
-
 Schedule = Literal["constant", "algorithm", "analysis"]
 
 
@@ -66,6 +55,7 @@ def draw(lower: Floats, b: Floats, g: float, z: Floats) -> Floats:
 def widths(lower: Floats, x: Floats) -> Floats:
     """Return ``sqrt(x^T V^-1 x)``, ``[n]``."""
     whitened = solve_triangular(lower, x.T, lower=True)
+    # a sum of squares is never negative; with an inverse of V rounding may make it so
     return np.asarray(np.sqrt(np.einsum("in,in->n", whitened, whitened)))
 
 

@@ -22,19 +22,6 @@ from motley.core.arrays import Floats, Ints
 from motley.core.errors import ContractError
 from motley.core.rounding import rounded
 
-__all__ = [
-    "EXACT_LIMIT",
-    "Ties",
-    "component_notes",
-    "gumbel_top_m",
-    "inclusion_probabilities",
-    "probability_notes",
-    "softmax",
-    "successive_draws",
-    "top_m",
-    "with_replacement",
-]
-
 Positions = Ints
 Ties = Literal["random", "lowest_id"]
 
@@ -87,6 +74,7 @@ def gumbel_top_m(log_weights: Floats, m: int, rng: np.random.Generator) -> Posit
     if not (np.isfinite(log_weights) | np.isneginf(log_weights)).all():
         raise ContractError("scores must be finite numbers before anything is drawn")
     noise = rng.standard_exponential(len(log_weights))
+    # an exponential may be 0, and the negative of its logarithm would beat every score
     np.maximum(noise, np.finfo(np.float64).tiny, out=noise)
     np.log(noise, out=noise)
     impossible = np.isneginf(log_weights)
@@ -131,6 +119,7 @@ def with_replacement(
     if not (weights >= 0).all():
         raise ContractError("sampling weights must be numbers of at least 0")
     edges = np.cumsum(weights if weights.any() else np.ones(len(weights)))
+    # right: a weight of 0 has no width, and is never hit
     drawn = np.searchsorted(edges, rng.random(m) * edges[-1], side="right")
     # rounding must not land behind the last positive weight
     last = int(np.searchsorted(edges, edges[-1], side="left"))
@@ -203,6 +192,7 @@ def _exact_inclusion(p: Floats, m: int) -> Floats:
 def _rosen_inclusion(p: Floats, m: int) -> Floats:
     low = 0.0
     high = 1.0
+    # expm1: 1 - exp(-x) loses the digits of small probabilities
     while -np.expm1(-p * high).sum() < m:
         high *= 2.0
     s = 0.5 * (low + high)

@@ -23,8 +23,6 @@ from motley.tasks.formats import cifar_pickles
 from motley.tasks.formats.sample_checks import class_labels
 from motley.tasks.task import Dataset
 
-__all__ = ["has_cifar", "has_idx", "read_cifar", "read_idx"]
-
 _IMAGES = 0x803
 _LABELS = 0x801
 

@@ -13,8 +13,6 @@ from motley.core.errors import DataError
 from motley.core.files import check_file, is_file
 from motley.tasks.formats import pickled_arrays
 
-__all__ = ["LARGEST", "read_batch", "read_names"]
-
 LARGEST = 400 * 10**6
 """Largest file that is opened, in bytes; CIFAR-100's is 155 MB."""
 

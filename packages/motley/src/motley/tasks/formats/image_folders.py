@@ -17,8 +17,6 @@ from motley.tasks.client_folders import hidden, warn_of_unread
 from motley.tasks.formats.sample_checks import grouped, refuse_deep_colour
 from motley.tasks.task import Dataset
 
-__all__ = ["decode", "read", "recognises"]
-
 _KINDS = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 _LISTED = "val_annotations.txt"
 """The file in which TinyImageNet lists its pictures for testing."""

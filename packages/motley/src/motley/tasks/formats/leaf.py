@@ -17,8 +17,6 @@ from motley.tasks.formats.sample_checks import class_labels, features, grouped
 from motley.tasks.origin import Origin
 from motley.tasks.task import Dataset
 
-__all__ = ["read", "recognises", "user_data"]
-
 
 def _files(folder: Path) -> list[tuple[Path, bool]]:
     """Return every JSON file and whether it is of the test half."""

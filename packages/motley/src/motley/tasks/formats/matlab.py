@@ -17,8 +17,6 @@ from motley.core.files import check_file
 from motley.tasks.formats.sample_checks import grouped
 from motley.tasks.task import Dataset
 
-__all__ = ["read_digit_five", "read_svhn"]
-
 _LARGEST = 4 * 2**30
 """Largest file that is read, by the number of values that it says it holds."""
 _SIDE = 32
@@ -207,7 +205,7 @@ def _usps(folder: Path) -> list[_Half]:
             f"{path} holds {cells.dtype} of shape {list(cells.shape)} as dataset; expected cells "
             "of images and labels, 2 x 2"
         )
-    return [_half(images, labels, path, "nchw", 1.0) for images, labels in cells]
+    return [_half(images, labels, path, order="nchw", top=1.0) for images, labels in cells]
 
 
 _DOMAINS: Mapping[str, Callable[[Path], list[_Half]]] = {

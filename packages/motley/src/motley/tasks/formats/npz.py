@@ -21,8 +21,6 @@ from motley.tasks.formats.sample_checks import as_images, class_labels, features
 from motley.tasks.origin import Origin
 from motley.tasks.task import Dataset
 
-__all__ = ["arrays", "flagged", "read"]
-
 _SUSPICIOUS = 2**28
 _MOST_PACKED = 200
 """A file that unpacks to more than 256 MiB and more than so many times its own size is refused."""

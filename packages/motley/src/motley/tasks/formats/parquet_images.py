@@ -19,8 +19,6 @@ from motley.tasks.formats.sample_checks import class_labels, grouped, refuse_dee
 from motley.tasks.parquet_file import read_parquet
 from motley.tasks.task import Dataset
 
-__all__ = ["files", "read"]
-
 _IMAGE = ("image", "img")
 _LABEL = ("label", "fine_label", "character")
 _CLIENT = ("writer_id",)

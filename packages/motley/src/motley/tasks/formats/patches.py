@@ -16,8 +16,6 @@ from motley.tasks.formats.image_folders import decode
 from motley.tasks.formats.sample_checks import class_labels, grouped
 from motley.tasks.task import Dataset
 
-__all__ = ["read", "recognises"]
-
 _PLACE = ("patient", "node", "x_coord", "y_coord")
 _NUMBERS = ("tumor", "center", "split")
 

@@ -16,8 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import override
 
-__all__ = ["PickledArray", "load"]
-
 _NUMBERS = frozenset(("b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8"))
 """Types of numbers that are read, as numpy's pickles name them."""
 

@@ -17,16 +17,6 @@ from motley.core.side_by_side import side_by_side
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.task import IGNORED
 
-__all__ = [
-    "as_images",
-    "class_labels",
-    "extremes",
-    "features",
-    "grouped",
-    "multilabel",
-    "refuse_deep_colour",
-]
-
 _CHECKED = 2**20
 """Numbers that a thread looks at at a time."""
 _DEEP = re.compile(r"(LA|RGB|RGBA|RGBX|RGBa|CMYK);16")

@@ -14,8 +14,6 @@ from motley.core.files import check_file
 from motley.tasks.formats.leaf import user_data
 from motley.tasks.formats.npz import arrays
 
-__all__ = ["TextClients", "read_csv", "read_leaf", "read_pack", "read_texts"]
-
 
 @dataclass(frozen=True)
 class TextClients:

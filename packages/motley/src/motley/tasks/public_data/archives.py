@@ -15,8 +15,6 @@ from typing import IO
 
 from motley.core.errors import DataError
 
-__all__ = ["unpack"]
-
 _PIECE = 1 << 20
 
 

@@ -20,8 +20,6 @@ from motley.core.errors import DataError
 from motley.tasks.public_data.facts import Variant
 from motley.tasks.task import Dataset
 
-__all__ = ["by_class", "canonical", "checked", "digest", "without"]
-
 OTHER_ORDER = (
     "in another order than the original's, therefore sorted by class and bytes: other "
     "partitions than from other sources"

@@ -17,8 +17,6 @@ from urllib.parse import urlsplit
 
 from motley.core.errors import ConfigError, DataError, StoreError
 
-__all__ = ["DownloadLimits", "MissingFileError", "check_mirror", "download", "file_checksum"]
-
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that are there and the bytes expected (None where the server does not
 say)."""

@@ -25,8 +25,6 @@ from motley.tasks.public_data.facts import IMAGES, PACKS, PUBLIC, RemoteFile
 from motley.tasks.public_data.places import CACHE
 from motley.tasks.public_data.search import Found, how_to_get, search
 
-__all__ = ["Verified", "get", "verify"]
-
 Report = Callable[[str, int, int | None], None]
 """Called with a file's name, the bytes that are there, and the bytes expected (None where the
 server does not say)."""

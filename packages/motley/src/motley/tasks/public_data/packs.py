@@ -19,8 +19,6 @@ from motley.tasks.formats.npz import arrays
 from motley.tasks.public_data.facts import PACKS
 from motley.tasks.task import Dataset
 
-__all__ = ["check", "read"]
-
 # (path, bytes, mtime in ns) of files verified in this process
 _CHECKED: set[tuple[str, int, int]] = set()
 

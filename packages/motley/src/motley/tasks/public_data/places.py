@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["CACHE", "hubs", "places"]
-
 CACHE = Path("~/.cache/motley")
 """Where downloads go unless ``MOTLEY_DATA`` names a folder."""
 

@@ -29,9 +29,6 @@ from motley.tasks.public_data.facts import PUBLIC
 from motley.tasks.public_data.search import Found, first
 from motley.tasks.task import Dataset
 
-__all__ = ["last_kept", "load", "load_texts", "made", "read", "read_texts"]
-
-
 # the set that was read last, by its files, and what was made of it, by how; None: nothing is kept
 _last: dict[tuple[object, ...], Dataset] | None = None
 _made: dict[object, Dataset] = {}

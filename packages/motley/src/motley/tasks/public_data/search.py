@@ -14,8 +14,6 @@ from motley.core.files import is_file
 from motley.tasks.public_data.facts import PUBLIC, DiskLayout
 from motley.tasks.public_data.places import hubs, places
 
-__all__ = ["Found", "first", "how_to_get", "looked_in", "search"]
-
 
 @dataclass(frozen=True)
 class Found:

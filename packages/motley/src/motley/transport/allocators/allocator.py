@@ -22,17 +22,6 @@ from motley.core.table import ClientTable
 from motley.transport.budgets import Budget
 from motley.transport.ledger import VALUE_BITS
 
-__all__ = [
-    "LEAST",
-    "AllocationContext",
-    "Allocator",
-    "State",
-    "check_least",
-    "last_errors",
-    "no_errors",
-    "remember_errors",
-]
-
 State: TypeAlias = Mapping[str, NDArray[Any]]
 
 LEAST = 0.005

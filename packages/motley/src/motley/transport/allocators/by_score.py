@@ -65,8 +65,6 @@ from motley.transport.allocators.allocator import (
 )
 from motley.transport.ledger import VALUE_BITS
 
-__all__ = ["ByScore"]
-
 NOTHING = 1e-8
 """A mean score below it counts as 0."""
 

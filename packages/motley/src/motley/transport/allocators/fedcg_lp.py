@@ -63,8 +63,6 @@ from motley.transport.allocators.allocator import (
 )
 from motley.transport.budgets import Budget
 
-__all__ = ["FedCGProgram"]
-
 
 @dataclass(frozen=True)
 class FedCGProgram(Allocator):

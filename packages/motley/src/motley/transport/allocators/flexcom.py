@@ -60,8 +60,6 @@ from motley.transport.allocators.allocator import (
 )
 from motley.transport.budgets import Budget
 
-__all__ = ["FlexCom"]
-
 HALVINGS = 100
 """Number of bisections of the interval of the factor c."""
 SMALL = 1e-12

@@ -22,8 +22,6 @@ from motley.transport.allocators.allocator import (
 )
 from motley.transport.budgets import Budget, ConstantBudget
 
-__all__ = ["FromSelector"]
-
 
 @dataclass(frozen=True)
 class FromSelector(Allocator):

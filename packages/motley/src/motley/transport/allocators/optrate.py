@@ -53,8 +53,6 @@ from motley.transport.allocators.allocator import (
 )
 from motley.transport.budgets import Budget, ConstantBudget
 
-__all__ = ["OptRate"]
-
 
 @dataclass(frozen=True)
 class OptRate(Allocator):

@@ -15,8 +15,6 @@ from typing_extensions import override
 from motley.core.arrays import Floats
 from motley.transport.allocators.allocator import AllocationContext, Allocator, State
 
-__all__ = ["UniformAllocator"]
-
 
 @dataclass(frozen=True)
 class UniformAllocator(Allocator):

@@ -37,8 +37,6 @@ from motley.transport.compressors.compressor import (
 )
 from motley.transport.packet import Packet, PacketSpec
 
-__all__ = ["Chain"]
-
 
 @dataclass(frozen=True)
 class Chain(Compressor):

@@ -29,19 +29,6 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper
 from motley.transport.packet import Codes, Coding, Packet, PacketSpec
 
-__all__ = [
-    "NONE",
-    "Compressor",
-    "Quantizer",
-    "Sparsifier",
-    "Tensors",
-    "coding_of",
-    "coins",
-    "kept_of",
-    "require_finite",
-    "tensor_sizes",
-]
-
 Tensors = Mapping[str, Tensor]
 NONE: Tensors = {}
 """No curvature was measured."""

@@ -35,8 +35,6 @@ from motley.transport.compressors.compressor import Quantizer
 from motley.transport.compressors.qsgd import QSGD
 from motley.transport.packet import Codes
 
-__all__ = ["FedPAQ"]
-
 
 @dataclass(frozen=True)
 class FedPAQ(Quantizer):

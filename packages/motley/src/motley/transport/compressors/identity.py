@@ -27,8 +27,6 @@ from motley.transport.compressors.compressor import (
 )
 from motley.transport.packet import Packet, PacketSpec
 
-__all__ = ["Identity"]
-
 
 @dataclass(frozen=True)
 class Identity(Compressor):

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["largest"]
-
 _SHORT = 1 << 16
 _SAMPLE = 1 << 14
 _SPREAD = 5.0  # standard deviations of a sample quantile's rank on either side

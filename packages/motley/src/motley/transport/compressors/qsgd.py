@@ -51,8 +51,6 @@ from motley.core.paper import Paper, cite
 from motley.transport.compressors.compressor import Quantizer, coins
 from motley.transport.packet import Codes, group_sizes
 
-__all__ = ["QSGD", "rounded"]
-
 
 @dataclass(frozen=True)
 class QSGD(Quantizer):

@@ -40,8 +40,6 @@ from motley.transport.compressors.compressor import Sparsifier, Tensors, coding_
 from motley.transport.compressors.topk import TopK
 from motley.transport.packet import Packet, PacketSpec, drawn
 
-__all__ = ["RandomK"]
-
 
 @dataclass(frozen=True)
 class RandomK(Sparsifier):

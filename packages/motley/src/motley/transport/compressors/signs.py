@@ -35,8 +35,6 @@ from motley.core.paper import Paper, cite
 from motley.transport.compressors.compressor import Quantizer
 from motley.transport.packet import Codes, group_sizes
 
-__all__ = ["Signs"]
-
 
 @dataclass(frozen=True)
 class Signs(Quantizer):

@@ -41,8 +41,6 @@ from motley.core.paper import Paper, cite
 from motley.transport.compressors.compressor import Sparsifier, Tensors, coding_of
 from motley.transport.packet import Packet, PacketSpec, Runs
 
-__all__ = ["TensorDrop"]
-
 
 @dataclass(frozen=True)
 class TensorDrop(Sparsifier):

@@ -46,8 +46,6 @@ from motley.transport.compressors.compressor import Quantizer, tensor_sizes
 from motley.transport.compressors.qsgd import rounded
 from motley.transport.packet import Codes, group_sizes
 
-__all__ = ["TernGrad"]
-
 
 @dataclass(frozen=True)
 class TernGrad(Quantizer):

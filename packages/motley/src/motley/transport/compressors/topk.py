@@ -87,8 +87,6 @@ from motley.transport.compressors.compressor import Sparsifier, Tensors, coding_
 from motley.transport.compressors.largest import largest
 from motley.transport.packet import Packet, PacketSpec
 
-__all__ = ["TopK"]
-
 
 @dataclass(frozen=True)
 class TopK(Sparsifier):

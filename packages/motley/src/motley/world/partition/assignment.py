@@ -10,20 +10,6 @@ from motley.core.arrays import Bools, Floats, Ints
 from motley.core.errors import ConfigError
 from motley.core.ragged import Ragged
 
-__all__ = [
-    "REDRAWS",
-    "assign",
-    "by_owner",
-    "check",
-    "cut",
-    "even_sizes",
-    "note_unused",
-    "pools_of",
-    "shared_evenly",
-    "topped_up",
-]
-
-
 REDRAWS = 10
 """How often a partition is drawn again before samples are moved instead."""
 

@@ -15,8 +15,6 @@ from motley.core.keys import Key
 from motley.world.interfaces import Partition, Partitioned
 from motley.world.partition.assignment import by_owner, check, even_sizes, pools_of
 
-__all__ = ["IID", "ByWriter", "Shards"]
-
 
 @dataclass(frozen=True)
 class IID(Partition):

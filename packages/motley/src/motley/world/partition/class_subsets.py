@@ -41,8 +41,6 @@ from motley.world.partition.assignment import (
     shared_evenly,
 )
 
-__all__ = ["LabelCount", "MissingClasses"]
-
 
 @dataclass(frozen=True)
 class LabelCount(Partition):

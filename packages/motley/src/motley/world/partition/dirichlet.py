@@ -39,8 +39,6 @@ from motley.world.partition.assignment import (
 )
 from motley.world.partition.mixture import draw_counts
 
-__all__ = ["Dirichlet"]
-
 
 @dataclass(frozen=True)
 class Dirichlet(Partition):

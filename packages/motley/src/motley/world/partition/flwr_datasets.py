@@ -33,8 +33,6 @@ from motley.core.keys import Key
 from motley.world.interfaces import Partition, Partitioned
 from motley.world.partition.assignment import by_owner, check, even_sizes, note_unused
 
-__all__ = ["FlwrDirichlet", "FlwrPathological"]
-
 _MOST_DRAWS = 11
 
 

@@ -38,8 +38,6 @@ from motley.core.keys import Key
 from motley.world.interfaces import Partition, Partitioned
 from motley.world.partition.assignment import by_owner, check
 
-__all__ = ["HeteroFLShards", "torch_permutation"]
-
 
 @dataclass(frozen=True)
 class HeteroFLShards(Partition):

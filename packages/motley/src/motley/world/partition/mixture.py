@@ -23,8 +23,6 @@ import numpy as np
 
 from motley.core.arrays import Floats, Ints
 
-__all__ = ["draw_counts"]
-
 
 def draw_counts(rng: np.random.Generator, sizes: Ints, mixtures: Floats, available: Ints) -> Ints:
     """Return how many samples of each class every client takes, ``[K, C]``.

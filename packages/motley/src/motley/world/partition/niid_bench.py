@@ -54,8 +54,6 @@ from motley.core.keys import Key
 from motley.world.interfaces import Partition, Partitioned
 from motley.world.partition.assignment import by_owner, check, even_sizes
 
-__all__ = ["FlowerNiidBench", "NiidBench"]
-
 _MIN_SIZE = 10
 _MOST_REDRAWS = 1000
 Generator = np.random.Generator | np.random.RandomState

@@ -35,8 +35,6 @@ from motley.world.interfaces import Partition, Partitioned
 from motley.world.partition.assignment import assign, by_owner, check, even_sizes, pools_of
 from motley.world.partition.mixture import draw_counts
 
-__all__ = ["Psi", "released_counts"]
-
 
 @dataclass(frozen=True)
 class Psi(Partition):

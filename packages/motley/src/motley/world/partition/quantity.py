@@ -37,8 +37,6 @@ from motley.world.partition.assignment import (
 )
 from motley.world.partition.mixture import draw_counts
 
-__all__ = ["Quantity"]
-
 
 @dataclass(frozen=True)
 class Quantity(Partition):

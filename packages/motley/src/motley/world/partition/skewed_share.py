@@ -24,8 +24,6 @@ from motley.core.keys import Key
 from motley.world.interfaces import Partition, Partitioned
 from motley.world.partition.assignment import assign, by_owner, check, pools_of
 
-__all__ = ["SkewedShare"]
-
 
 @dataclass(frozen=True)
 class SkewedShare(Partition):

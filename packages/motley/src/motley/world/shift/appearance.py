@@ -16,8 +16,6 @@ from motley.core.arrays import Floats, Ints
 from motley.core.keys import Key
 from motley.world.interfaces import Appearance
 
-__all__ = ["blurred", "rotated", "transformed"]
-
 Images = NDArray[np.float32]
 
 

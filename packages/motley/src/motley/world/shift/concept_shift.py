@@ -20,8 +20,6 @@ from motley.core.keys import Key
 from motley.world.draws import check_share
 from motley.world.interfaces import ConceptShift
 
-__all__ = ["ClassSwap", "NoConceptShift", "swapped"]
-
 
 @dataclass(frozen=True)
 class NoConceptShift(ConceptShift):

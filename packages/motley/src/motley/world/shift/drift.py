@@ -27,8 +27,6 @@ from motley.world.draws import check_positive, check_share, row_uniform
 from motley.world.interfaces import Drift
 from motley.world.shift.concept_shift import swapped
 
-__all__ = ["NoDrift", "SwapDrift", "WindowDrift"]
-
 TimeUnit = Literal["rounds", "seconds"]
 
 

@@ -27,16 +27,6 @@ from motley.world.draws import check_positive
 from motley.world.interfaces import Appearance, FeatureShift
 from motley.world.shift.appearance import transformed
 
-__all__ = [
-    "DOMAINS",
-    "Domains",
-    "ImageTransforms",
-    "NiidBenchNoise",
-    "NoFeatureShift",
-    "PixelNoise",
-    "shifted",
-]
-
 DOMAINS: dict[str, dict[str, float]] = {
     "plain": {},
     "inverted": {"contrast": -1.0},

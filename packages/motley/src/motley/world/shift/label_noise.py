@@ -31,8 +31,6 @@ from motley.core.keys import Key
 from motley.world.draws import row_integers, row_uniform
 from motley.world.interfaces import LabelNoise
 
-__all__ = ["BetaNoise", "CleanLabels", "LabelFlip", "PairFlip", "SymmetricNoise"]
-
 Mode = Literal["exact", "bernoulli"]
 
 
