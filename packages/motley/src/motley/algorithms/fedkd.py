@@ -251,7 +251,7 @@ class AdaptiveDistillation(MutualTraining):
     @override
     def finish(self, after: ModelState, context: JobContext) -> tuple[Parts, ClientState]:
         parts, state = super().finish(after, context)
-        kept = context.client_state or state
+        earlier = context.client_state or state
         steps = len(context.download[SENT])
         delta, ranks = cut(parts["delta"].value, self.common, self.energy(steps))
         return {
@@ -260,7 +260,7 @@ class AdaptiveDistillation(MutualTraining):
             "ranks": Part(ranks, "sum"),
         }, {
             **state,
-            PROJECTION: context.values.get(PROJECTION, kept[PROJECTION]),
+            PROJECTION: context.values.get(PROJECTION, earlier[PROJECTION]),
             "steps": torch.tensor([steps + 1]),
         }
 
