@@ -9,12 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from motley.algorithms.aggregators.mean import Mean
+from motley.algorithms.parts import Part, Upload, aggregate
 from motley.core import codec
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
+from motley.rounds.aggregation import scaled
+from motley.rounds.staleness import mixed
+from motley.tasks.task import ModelState
 from motley.timing.fedcompass import FedCompass
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
 from motley.timing.timeline import Timelines, plan
@@ -309,12 +315,24 @@ def weigh(form: str) -> ServerStep:
 
 
 def test_how_far_an_update_moves_the_model():
-    """alpha s(1) / K = .9 * .707107 / 2 = .318198."""
+    """alpha s(1) / K = .9 * .707107 / 2 = .318198: an update of .4 from 0 moves 1 to 1.127279, and
+    as a model to .809081."""
     step = weigh("updates")
     assert step.scale is not None
     assert step.scale.tolist() == pytest.approx([0.318198], abs=1e-6)
     assert not step.mix
     assert weigh("models").mix
+
+    def moved(upload: Upload) -> float:
+        return 1.0 + float(aggregate(Mean(), [upload], "weight")["delta"][0])
+
+    factor = float(step.scale[0])
+    empty = torch.zeros(0)
+    newest = ModelState(torch.ones(1, dtype=torch.float64), empty, empty.long())
+    sent = Upload({"delta": Part(torch.tensor([0.4], dtype=torch.float64), "mean")}, 1.0)
+    received = {"x": torch.zeros(1, dtype=torch.float64)}
+    assert moved(scaled(sent, factor)) == pytest.approx(1.127279, abs=1e-6)
+    assert moved(mixed(sent, factor, newest, received)) == pytest.approx(0.809081, abs=1e-6)
 
 
 @pytest.mark.parametrize(
