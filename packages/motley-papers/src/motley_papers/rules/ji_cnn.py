@@ -13,8 +13,6 @@ from motley.core.errors import ConfigError
 from motley.tasks.models import Model
 from motley.tasks.nn import Dropout
 
-__all__ = ["JiCNN"]
-
 
 @dataclass(frozen=True)
 class JiCNN(Model):

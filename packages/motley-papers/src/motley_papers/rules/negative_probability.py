@@ -23,8 +23,6 @@ from typing_extensions import override
 
 from motley.algorithms.parts import Loss, Targets, Tensors
 
-__all__ = ["NegativeProbability"]
-
 
 @dataclass(frozen=True)
 class NegativeProbability(Loss):

@@ -83,8 +83,6 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["AlignedBase", "ClassPull", "FedAS", "FisherMean"]
-
 _FISHER = "fisher"
 
 

@@ -86,8 +86,6 @@ from motley.core.layout import Entry, Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState, class_logits
 
-__all__ = ["AdaptiveDistillation", "AdaptiveLoss", "FactorAverage", "FedKD", "cut"]
-
 PROJECTION = "projection"
 SENT = "sent_values"
 """The name of the numbers of every step's change, int64 ``[steps]``, in state and download."""
@@ -103,6 +101,7 @@ class Energy:
     rounds: int
 
     def __call__(self, round: int) -> float:
+        """Return the share in a round, which counts from 0."""
         return self.start + min(1.0, (1 + round) / self.rounds) * (self.end - self.start)
 
 

@@ -100,8 +100,6 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["AlignedHead", "AlignmentLoss", "CombinedHeads", "FedPAC", "combination_weights"]
-
 LEAST_WEIGHT = 1e-3
 """A head that weighs no more is left out of a combination."""
 

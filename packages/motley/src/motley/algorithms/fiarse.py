@@ -81,8 +81,6 @@ from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
-__all__ = ["FIARSE", "LargestWeights", "largest"]
-
 
 def largest(sizes: Tensor, k: int) -> Tensor:
     """Return which ``k`` entries of ``sizes`` ``[n]`` are the largest, bool ``[n]``; of equal ones

@@ -21,8 +21,6 @@ from threadpoolctl import ThreadpoolController
 
 from motley.engines.processes import worker_environment
 
-__all__ = ["ForkServer", "ForkedProcess"]
-
 RunWorker = Callable[[int, int, int, int], None]
 """Runs a worker: descriptor of its connection, id of its parent, cores of all, its own threads."""
 _LOOK_S = 0.01

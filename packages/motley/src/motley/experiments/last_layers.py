@@ -27,8 +27,6 @@ from motley.tasks.flat import construct
 from motley.tasks.one_sample import repeated_sample
 from motley.tasks.task import Task
 
-__all__ = ["check_last_layers"]
-
 _OF_LAST_LAYER = frozenset({"last_layer", "output_bias"})
 """Signals that are read from the last linear layer."""
 

@@ -25,8 +25,6 @@ from motley.rounds.stage import Arrived, Stage
 from motley.rounds.state import RunState
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["Contributions"]
-
 ContextOf = Callable[[RunState[Any], Round, Sequence[int]], ServerContext]
 
 

@@ -99,8 +99,6 @@ from motley.selectors.common.client_signals import LARGEST, dispatched
 from motley.selectors.common.sampling import Ties, top_m
 from motley.selectors.selector import SelectionRule
 
-__all__ = ["GreedyFed"]
-
 Value = Callable[[Collection[int]], float]
 MOST_EXACT = 12
 """Uploads up to which the sum over all sets is taken: 4096 evaluations."""

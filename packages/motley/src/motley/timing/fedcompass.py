@@ -71,8 +71,6 @@ from motley.core.table import ClientTable
 from motley.timing.overlapping import Discount, Overlapping, arrival_order, refill
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
 
-__all__ = ["FedCompass"]
-
 NO_GROUP = -1
 """The group of a client that never delivered."""
 REPLACED = -2

@@ -41,8 +41,6 @@ from motley.core.keys import Key
 from motley.world.interfaces import Partition, Partitioned
 from motley.world.partition.assignment import by_owner, check
 
-__all__ = ["JiShards"]
-
 
 @dataclass(frozen=True)
 class JiShards(Partition):
