@@ -1,6 +1,7 @@
-"""A row of a recipe as a side of ``motley explain``: ``recipe:NAME/ROW`` of a published table,
-``recipe:NAME/CELL`` or ``recipe:NAME/EXHIBIT/CELL`` of a recipe with exhibits, at the scale small
-or ``recipe:NAME@SCALE/...``."""
+"""A row of a recipe as a side of ``motley explain``: ``recipe:NAME/ROW`` of a published table
+(``NAME/ROW/COLUMN`` where columns have settings), ``recipe:NAME/CELL`` or
+``recipe:NAME/EXHIBIT/CELL`` of a recipe with exhibits, at the scale small or
+``recipe:NAME@SCALE/...``."""
 
 from __future__ import annotations
 
