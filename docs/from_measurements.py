@@ -517,11 +517,12 @@ def whole_comparison() -> str:
         else f" The load before was {load:.1f}: other work took a part of the cores, and seconds "
         "on the clock are no measurement."
     )
+    turns = "one turn" if found["turns"] == 1 else f"medians of {found['turns']} turns"
     wall, processor = (f"{loop[name] / motley[name]:.2f}" for name in ("wall_s", "processor_s"))
     text = (
         f"{found['rounds']} rounds of each run, {found['client_steps']:,} client steps; "
         f"{found['machine']}, {found['cores']} cores, "
-        f"medians of {found['turns']} turns: the loop takes {wall} times as long, and {processor} "
+        f"{turns}: the loop takes {wall} times as long, and {processor} "
         f"times as much of the processors.{busy}"
     )
     return f"{table(('', 'seconds', 'processor seconds'), rows)}\n\n{text}"
