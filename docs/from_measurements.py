@@ -68,6 +68,7 @@ __all__ = [
     "unlike_models",
     "uploads",
     "very_many",
+    "whole_comparison",
 ]
 
 BUSY = 0.7
@@ -495,6 +496,36 @@ def overhead() -> str:
         f"`motley report` of 27 runs {spent['report_s']:.1f} s."
     )
     return f"{listed(found['rounds'], columns)}\n\n{text}"
+
+
+def whole_comparison() -> str:
+    """Set 25 runs of ``motley compare`` beside a plain loop over their clients' steps, from
+    ``benchmarks/measured/comparison.json``."""
+    found = measured("comparison")
+    motley, loop = found["motley"], found["loop"]
+    rows = [
+        (name, f"{spent['wall_s']:.1f}", f"{spent['processor_s']:.1f}")
+        for name, spent in (
+            ("`motley compare`, from the command to the report", motley),
+            ("plain PyTorch, one thread on each core, training alone", loop),
+        )
+    ]
+    load = found["load_before"]
+    busy = (
+        ""
+        if load < BUSY
+        else f" The load before was {load:.1f}: other work took a part of the cores, and seconds "
+        "on the clock are no measurement."
+    )
+    turns = "one turn" if found["turns"] == 1 else f"medians of {found['turns']} turns"
+    wall, processor = (f"{loop[name] / motley[name]:.2f}" for name in ("wall_s", "processor_s"))
+    text = (
+        f"{found['rounds']} rounds of each run, {found['client_steps']:,} client steps; "
+        f"{found['machine']}, {found['cores']} cores, "
+        f"{turns}: the loop takes {wall} times as long, and {processor} "
+        f"times as much of the processors.{busy}"
+    )
+    return f"{table(('', 'seconds', 'processor seconds'), rows)}\n\n{text}"
 
 
 def _mapped_mib(found: dict[str, Any]) -> float:
