@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from motley.core.keys import Streams
-from motley.core.records import SIGNALS
+from motley.core.records import CONTRIBUTION, SIGNALS
 from motley.core.server_signals import (
     LAST_UPDATE,
     UPDATE_SIGNALS,
@@ -78,5 +78,5 @@ def test_masks_hide_what_is_made_of_one_update_or_gradient():
     diagnostics of a round compare single updates, too."""
     gradients = {"grad_norm", "max_grad_norm", "gradient", "gradient_sketch"}
     hidden = {name for name, signal in SIGNALS.items() if signal.single}
-    assert hidden == UPDATE_SIGNALS | {LAST_UPDATE} | gradients
+    assert hidden == UPDATE_SIGNALS | {LAST_UPDATE, CONTRIBUTION} | gradients
     assert Diagnostics.single_updates is not None

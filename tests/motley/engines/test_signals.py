@@ -14,7 +14,7 @@ from motley.algorithms.local_optimisers import SGD, Clip
 from motley.algorithms.parts import PersonalRule
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.core.records import SIGNALS
+from motley.core.records import CONTRIBUTION, SIGNALS
 from motley.core.server_signals import LAST_UPDATE
 from motley.core.sketch import Sketch
 from motley.core.work import LocalWork
@@ -63,7 +63,7 @@ def test_the_tables_agree():
     assert probed == {*MEASURED, LAST_UPDATE}  # the last one by the server, before a choice
     assert LAST_UPDATE not in MEASURED
     assert {name for name, s in learning.items() if "reported" in s.when} == (
-        REPORTED | SERVER_SIGNALS
+        REPORTED | SERVER_SIGNALS | {CONTRIBUTION}
     ) - {LAST_UPDATE}
     assert not REPORTED & SERVER_SIGNALS
     assert set(PRE_TRAINING.values()) <= set(MEASURED)

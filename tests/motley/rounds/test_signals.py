@@ -15,6 +15,7 @@ from motley.core.errors import ConfigError
 from motley.core.records import (
     SIGNALS,
     Cohort,
+    JointUploads,
     Outcome,
     Reports,
     SelectionContext,
@@ -58,6 +59,9 @@ class Curious(SelectionRule[int]):
 
     def select(self, state: int, ask: SelectionContext) -> Cohort:
         return Cohort(ask.available, rehearsal=ask.draw in self.rehearses)
+
+    def contributions(self, uploads: JointUploads) -> np.ndarray:
+        return np.array([uploads.loss([]) - uploads.loss([i]) for i in range(len(uploads.clients))])
 
     def observe(self, state: int, draw: int, reports: Reports) -> int:
         return state + 1
@@ -370,8 +374,9 @@ def test_going_on_from_a_checkpoint_is_the_same_to_the_last_bit() -> None:
 
 @pytest.mark.parametrize("engine", ["sequential", "threads", "batched", "vmap", "debug"])
 def test_every_signal_there_is_reaches_a_rule_on_every_engine(engine: str) -> None:
-    """On classes, noisy labels, a validation part: nothing is refused, and all that clients who
-    took part tell is finite."""
+    """On classes, noisy labels, a validation part, samples of the server (which a run under
+    ``greedyfed`` has at hand): nothing is refused, and all that clients who took part tell is
+    finite."""
     told = {
         when: tuple(name for name, s in SIGNALS.items() if when in s.when)
         for when in ("enrolled", "probed", "reported")
@@ -381,7 +386,8 @@ def test_every_signal_there_is_reaches_a_rule_on_every_engine(engine: str) -> No
         "partition": "by_writer",
         "population": 6,
         "cohort": 6,
-        "split": {"validation": 0.2},
+        "split": {"validation": 0.2, "server": 0.1},
+        "selector": "greedyfed",
         "label_noise": {"name": "beta", "mean": 0.3},
         "loss": "flash_robust",
         "engine": engine,
