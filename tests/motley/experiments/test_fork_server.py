@@ -13,17 +13,23 @@ from pathlib import Path
 import psutil
 
 from motley.experiments.fork_server import ForkedProcess
-from motley.experiments.parallel import start_at_once, workers_forked
+from motley.experiments.parallel import prepare_workers, start_at_once, workers_forked
 from tests.places import PYTHONPATH
 
 ROOT = Path(__file__).parents[3]
 ENDS = """
 import sys
-from motley.experiments.parallel import run_jobs, start_at_once, workers_forked
+from motley.experiments.parallel import (
+    prepare_workers,
+    run_jobs,
+    start_at_once,
+    workers_forked,
+)
 from tests.motley.experiments.acts import act
 
 print("not twice")
 with workers_forked(safe=True):
+    prepare_workers()
     calls = [{"number": i, "way": way} for i, way in enumerate(sys.argv[1:])]
     for number, error in sorted(run_jobs(2, act, calls)):
         print(number, type(error).__name__, error)
@@ -59,6 +65,7 @@ def test_forked_workers_end_as_fresh_ones_and_compute_on_their_share_of_the_core
 
 def test_a_process_that_has_computed_forks_no_workers() -> None:
     with workers_forked(safe=False):
+        prepare_workers()
         assert not start_at_once()
 
 

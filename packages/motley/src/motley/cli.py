@@ -381,7 +381,8 @@ def compare(
 ) -> None:
     """Run an experiment in several variants and compare them. What is finished already is not run
     again; what differs beside the method is named."""
-    new = "torch" not in sys.modules
+    # a target of losses reads the data, and a user's module may do anything
+    new = "torch" not in sys.modules and not allow_import and (target is None or target <= 1)
     with modules_loading():
         from motley.experiments.parallel import workers_forked
         from motley.experiments.sweep import check_target, parse_over

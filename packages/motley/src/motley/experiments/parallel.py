@@ -62,22 +62,30 @@ def job_workers_kept() -> Iterator[None]:
 
 
 _fork_server: ForkServer | None = None  # that forks workers; None: they are fresh interpreters
+_may_fork = False
 
 
 @contextmanager
 def workers_forked(safe: bool) -> Iterator[None]:
-    """Inside the block, workers of :func:`run_jobs` are forked from a process that is forked now,
-    on Linux. ``safe``: whether this process has computed nothing yet."""
-    global _fork_server
-    if not safe or sys.platform != "linux" or threading.active_count() > 1:
-        yield
-        return
-    server = _fork_server = ForkServer(run_worker)
+    """Inside the block, on Linux, workers of :func:`run_jobs` are forked from a process that
+    :func:`prepare_workers` forks. ``safe``: whether this process computes nothing before that."""
+    global _fork_server, _may_fork
+    _may_fork = safe and sys.platform == "linux"
     try:
         yield
     finally:
+        _may_fork = False
+        server = _fork_server
         _fork_server = None
-        server.close()
+        if server is not None:
+            server.close()
+
+
+def prepare_workers() -> None:
+    """Fork the process that forks workers, where :func:`workers_forked` lets it."""
+    global _fork_server
+    if _may_fork and _fork_server is None and threading.active_count() == 1:
+        _fork_server = ForkServer(run_worker)
 
 
 def start_at_once() -> bool:

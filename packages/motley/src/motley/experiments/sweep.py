@@ -39,7 +39,7 @@ from motley.experiments.controls import (
     wall_s,
 )
 from motley.experiments.data_variants import check_variants
-from motley.experiments.parallel import run_jobs, share_among, start_at_once
+from motley.experiments.parallel import prepare_workers, run_jobs, share_among, start_at_once
 from motley.experiments.progress import (
     OneRun,
     ProgressDisplay,
@@ -430,6 +430,8 @@ def compare(
     if against is not None and against not in labels:
         raise unknown_reference(against, dict.fromkeys(labels))
     every_label = dict(zip([point.folder(base) for point in points], labels, strict=True))
+    if not all(_done(point, base) for point in points):
+        prepare_workers()  # before anything is built
     if checked is not None:
         points = _that_can_run(points, base, checked, skip_refused)
     folders = [point.folder(base) for point in points]
