@@ -266,6 +266,8 @@ SHARES = (0.08, 0.15, 0.25)
 """Shares of the axes that compositions draw beside the component whose turn it is."""
 MENDED = 14
 """Times that a refused composition is mended before it is drawn anew."""
+DRAWN_ANEW = 6
+"""Times that a composition with a component is drawn before it counts as refused."""
 
 
 class Repeat(NamedTuple):
@@ -370,7 +372,7 @@ class Compositions:
         it is what they were given.
         """
         refused: list[str] = []
-        for _ in range(4):
+        for _ in range(DRAWN_ANEW):
             parts, own = self._drawn(rng, entry)
             for left in reversed(range(MENDED)):
                 keys = laid(parts.values())

@@ -151,6 +151,7 @@ def test_algorithms_without_a_known_bound_are_refused(name):
 @pytest.mark.parametrize(
     "keys", ADMITTED, ids=lambda keys: "-".join(f"{k}" for k in map(str, keys.values()))[:50]
 )
+@pytest.mark.filterwarnings("ignore:.*leaves layers with the clients")
 def test_nobody_moves_the_sum_by_more_than_c(keys, monkeypatch):
     """The sum with and without each upload, as the aggregator gets them."""
     loop = loop_of(**{"privacy": GAUSS, **keys})

@@ -203,5 +203,5 @@ def test_a_model_without_a_linear_layer_is_refused() -> None:
 
     data = [(np.ones((2, 1, 3), np.float32), [0, 1])] * 2
     federation = from_clients(data, test=data, classes=3)
-    with pytest.raises(ConfigError, match="AdaptiveDistillation compares the inputs of the last"):
+    with pytest.raises(ConfigError, match="'fedkd' tells the last linear layer from the rest"):
         build(keys(algorithm="fedkd"), task=own_task(federation, pooled))

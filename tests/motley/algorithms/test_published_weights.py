@@ -60,6 +60,20 @@ def test_the_page_has_every_method_and_what_an_experiment_takes() -> None:
     assert Experiment(**KEYS, synchrony="buffered").weighting() == buffered
 
 
+def weightings(algorithm: Algorithm, solver: Solver) -> tuple[str, ...]:
+    """Return the ``weights`` that a method takes with such a local solver, first those where the
+    key is left out; only these where no weights decide anything."""
+    usual = algorithm.weights or "examples"
+    if algorithm.local.ignores_weights() is not None:
+        return (usual,)
+    parts = (algorithm.local, algorithm.loss, algorithm.aggregator, algorithm.server)
+    return tuple(
+        mode
+        for mode in dict.fromkeys((usual, *get_args(Weighting)))
+        if not any(part.refuses(algorithm, solver, mode) for part in parts)
+    )
+
+
 def test_the_page_has_the_weightings_that_a_method_takes() -> None:
     """Each method bound to a small model, with adapters where it is made for them."""
     six = get_args(Weighting)
@@ -78,7 +92,7 @@ def test_the_page_has_the_weightings_that_a_method_takes() -> None:
     del found['synchrony = "buffered"']
     for name, takes in found.items():
         method = CATALOGUE.build({"name": name, **options.get(name, {})})
-        taken = Play(method, "uniform", SGD(lr=0.1)).algorithm.weightings(SGD(lr=0.1))
+        taken = weightings(Play(method, "uniform", SGD(lr=0.1)).algorithm, SGD(lr=0.1))
         assert set(taken) == (names[takes] or {table()[name]}), name
         assert taken[0] == table()[name]
 

@@ -72,9 +72,9 @@ def test_selections_are_the_calls_of_select_and_no_more(synchrony, monkeypatch):
     )
     select = type(loop.state.selector).select
 
-    def counted(self, *words):
-        asked.append(words[0])
-        return select(self, *words)
+    def counted(self, draw, *words, **named):
+        asked.append(draw)
+        return select(self, draw, *words, **named)
 
     monkeypatch.setattr(type(loop.state.selector), "select", counted)
     told = []

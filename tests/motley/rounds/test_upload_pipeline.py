@@ -812,8 +812,8 @@ def test_the_selector_s_ratios_are_honoured(selector: str) -> None:
     asked: list[Floats] = []
     select = simulation.state.selector.select
 
-    def spied(*args: Any) -> Cohort:
-        cohort = select(*args)
+    def spied(*args: Any, **named: Any) -> Cohort:
+        cohort = select(*args, **named)
         asked.append(np.clip(cohort.upload_ratio, 0.005, 1.0))
         return cohort
 

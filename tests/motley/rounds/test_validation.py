@@ -205,11 +205,11 @@ def test_it_costs_nothing_and_changes_nothing(whole, tmp_path, monkeypatch):
 
 
 def test_own_models_are_examined_as_they_are(tmp_path):
-    """Under FedBN every client has its own normalization, and the mean over clients decides where
-    they hold the test data."""
+    """Under FedPer every client has its own head, and the mean over clients decides where they hold
+    the test data."""
     keys = {
         **SMALL,
-        "algorithm": "fedbn",
+        "algorithm": "fedper",
         "split": {"test": "client", "validation": 0.25},
         "stop": {"rounds": 2},
     }

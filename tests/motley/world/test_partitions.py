@@ -611,6 +611,7 @@ def test_every_name_builds():
         "FlwrPathological",
         "HeteroFLShards",
         "IID",
+        "JiShards",
         "LabelCount",
         "MissingClasses",
         "NiidBench",

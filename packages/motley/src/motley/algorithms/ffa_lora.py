@@ -46,6 +46,11 @@ class FrozenFactor(FrozenHead):
     """Local training under the first factors as they were drawn, which all clients have and nobody
     sends."""
 
+    @property
+    @override
+    def head_layers(self) -> int:
+        return 0
+
     @override
     def own_entries(self, layout: Layout) -> list[str]:
         return [adapter.a.name for adapter in adapters_of(layout)] if layout.size else []

@@ -28,6 +28,7 @@ from motley.algorithms.local_optimisers import Solver
 from motley.algorithms.phases import (
     RECEIVED,
     Direction,
+    FeatureObjective,
     GradientCorrection,
     Passed,
     Phase,
@@ -54,6 +55,7 @@ __all__ = [
     "ClientState",
     "Direction",
     "ExtraExchange",
+    "FeatureObjective",
     "Fold",
     "GradientCorrection",
     "JobContext",

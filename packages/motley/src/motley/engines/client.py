@@ -275,9 +275,8 @@ class Client:
             with ExitStack() as stack:
                 for phase, trained in moved:
                     if self._draws:
-                        set_stream(
-                            trained.model.module, phase_key(self.setting, "dropout", job, group[0])
-                        )
+                        key = phase_key(self.setting, "dropout", job, group[0])
+                        set_stream(trained.model.module, key)
                     trained.model.module.train(not phase.still)
                     anchor = trained.model.w.clone() if phase.common else ctx.x
                     stack.enter_context(trained.begin(phase, anchor))
@@ -302,12 +301,10 @@ class Client:
                     for (phase, trained), loss in zip(moved, step_losses, strict=True):
                         if phase.reported and phase.model == RECEIVED:
                             losses.append(loss)
-                        if measured and phase.reported and phase.model == RECEIVED:
-                            norms.append(
-                                squared_norms([block.g for block in trained.blocks])[0].sqrt()
-                            )
-                        lr = job.lr if phase.lr is None else phase.lr
+                            if measured:
+                                norms.append(squared_norms([b.g for b in trained.blocks])[0].sqrt())
                         if not phase.still:
+                            lr = job.lr if phase.lr is None else phase.lr
                             trained.step(lr, phase.correction.proximal, step)
         return TrainStats.of(losses, norms)
 

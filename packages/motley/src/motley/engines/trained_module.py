@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from motley.algorithms.local_optimisers import Block, add_drift
-from motley.algorithms.parts import Phase, Tensors
-from motley.algorithms.phases import FeatureObjective
+from motley.algorithms.parts import FeatureObjective, Phase, Tensors
 from motley.algorithms.torch_optimizer import TorchOptimizer
 from motley.core.errors import ContractError
 from motley.engines.engine import Setting
@@ -108,9 +107,7 @@ class TrainedModule:
         """Make the blocks of a phase, whose proximal term pulls towards ``anchor`` ``[D]``; inside
         the block steps can be taken."""
         entries = list(zip(self.model.layout, self.parameters, strict=True))
-        moving = [
-            (entry, p) for entry, p in entries if phase.where is None or entry.name in phase.where
-        ]
+        moving = [(e, p) for e, p in entries if phase.where is None or e.name in phase.where]
         self._moving = [entry for entry, _ in moving]
         self._chosen = [p for _, p in moving]
         self._objective = phase.objective

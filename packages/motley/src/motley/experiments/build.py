@@ -250,7 +250,8 @@ def _planned(
     check_unlike(experiment, setting, selector)
     check_last_layers(experiment, setting, algorithm.local, selector)
     slicing = algorithm.local.slicing
-    if slicing is not None and not slicing.ranks and needs_proof(setting):
+    whole_units = slicing is not None and not slicing.ranks and not slicing.masks
+    if whole_units and needs_proof(setting):
         require_slices(task.model, task.layout, repeated_sample(task, 2))
     setting = _admitted(experiment, setting, hide_rows) if prove else setting
     judged = selector.rule.asks_contributions

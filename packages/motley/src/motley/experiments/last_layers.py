@@ -177,7 +177,8 @@ def _reached(task: Task, layer: str) -> _Reached | None:
     trained = [parameter.requires_grad for _, parameter in named]
     for _, parameter in named:  # frozen ones may give the outputs, too
         parameter.requires_grad_(True)
-    with torch.enable_grad():
+    with torch.enable_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # training warns where the forward has something to say
         outputs: Tensor = module(repeated_sample(task, 2))  # BatchNorm may want more than one
     gradients = torch.autograd.grad(outputs.sum(), [p for _, p in named], allow_unused=True)
     reached = {

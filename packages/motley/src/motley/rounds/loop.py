@@ -300,10 +300,12 @@ class RoundLoop:
             back_s=self.backend.back_s(state.moment) if alone else state.clients.now_s,
             memory=state.remembered,
         )
-        if state.remembered is None:
-            return view
-        state.remembered = self.config.synchrony.observed(view)
-        return dataclasses.replace(view, memory=state.remembered)
+        return view if state.remembered is None else self._remembering(view)
+
+    def _remembering(self, view: ServerView) -> ServerView:
+        """Return what a synchrony with a memory sees, once it has heard of it."""
+        memory = self.state.remembered = self.config.synchrony.observed(view)
+        return dataclasses.replace(view, memory=memory)
 
     def _assigned(self, step: Round) -> Round:
         """Return the round whose cohort has the local steps that a synchrony with a memory gives.
@@ -353,11 +355,15 @@ class RoundLoop:
         """Aggregate the accepted uploads and update the model."""
         with self.watch("aggregate"):
             step = self.learning.learn(self.state, step, self._rehearse)
-        if self.algorithm.local.lengths_follow_values:
-            unsent = {row: result.unsent for row, result in step.results.items()}
-            step = dataclasses.replace(step, landed=step.landed.without(unsent))
-            self._bill(step.landed, step.number)
-        return step
+        return self._shortened(step) if self.algorithm.local.lengths_follow_values else step
+
+    def _shortened(self, step: Round) -> Round:
+        """Bill uploads whose length follows from their values, and return the round with these
+        lengths."""
+        unsent = {row: result.unsent for row, result in step.results.items()}
+        landed = step.landed.without(unsent)
+        self._bill(landed, step.number)
+        return dataclasses.replace(step, landed=landed)
 
     def _rehearse(self, step: Round, download: Tensors) -> Round:
         """Have the candidates measure a rehearsed model."""

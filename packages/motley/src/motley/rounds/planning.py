@@ -181,9 +181,7 @@ class WorkPlanner:
             planned = steps
             steps = np.minimum(steps, self._straggler_steps(config.stragglers, ids, round))
             step_s = step_s * planned / np.maximum(steps, 1)  # slow, not idle
-            if config.stragglers.partial == "drop":
-                # fmin: NaN is a client that would not have dropped out
-                drop_at = np.where(steps < planned, np.fmin(drop_at, 1.0), drop_at)
+            drop_at = config.stragglers.with_dropped(drop_at, steps < planned)
         extra = self._extra_steps(ids, extra_steps)
         spare_s = -loads.transfers_s() - extra * step_s
         factor = self.step_factor(ids, round)

@@ -137,8 +137,7 @@ class SimulatedClients:
 
     @property
     def paper_now_s(self) -> float:
-        """The papers' seconds until now: of the last server step, or of an upload that has come
-        since, after which a buffered server sends the next client out."""
+        """The papers' seconds of the last server step, or of an upload that has come since."""
         lines = self.in_flight.timelines
         here = (lines.arrives_s <= self.now_s) & ~lines.dropped
         seconds: Floats = self.in_flight.columns["paper_arrives_s"][here]
@@ -359,12 +358,7 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
             )
             bits_up, paper_bits = self._bits_up(now, ids, (bits_up, paper_bits), holding)
         loads = LinkLoads(bits_down, down, bits_up, up)
-        measured = None
-        if clients.speeds is not None:
-            measured = (
-                clients.speeds.seconds[ids],
-                bits_up / self._measured_bits(now, ids, bits_up),
-            )
+        speeds = clients.speeds
         lines = planner.timelines(
             cohort=cohort,
             loads=loads,
@@ -373,7 +367,7 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
             round=now.draw_index,
             now_s=self.clients.now_s,
             extra_steps=allocation.extra_steps,
-            measured=measured,
+            measured=None if speeds is None else self._measured(speeds, now, ids, bits_up),
         )
         factor = self.world.failures.upload_factor(self._key("fail"), ids, now.draw_index)
         counted_s = planner.paper_s(lines, allocation.extra_steps, paper_bits, up, now.draw_index)
@@ -660,6 +654,13 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         sent = landed.columns["bits_up"]
         full_bits = self._measured_bits(now, landed.timelines.client, sent)
         speeds.learn(landed.timelines, sent, full_bits)
+
+    def _measured(
+        self, speeds: MeasuredSpeeds, now: Moment, ids: Ids, sent: Ids
+    ) -> tuple[Floats, Floats]:
+        """Return what the server knows of clients' seconds, and the share of a whole upload that
+        each sends, ``[n]``."""
+        return speeds.seconds[ids], sent / self._measured_bits(now, ids, sent)
 
     def _measured_bits(self, now: Moment, ids: Ids, sent: Ids) -> Ids:
         """Return the bits of the upload whose seconds are kept of each client, ``[n]``: a whole

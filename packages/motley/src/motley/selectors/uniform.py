@@ -48,6 +48,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from typing_extensions import override
 
+from motley.core.arrays import Floats
 from motley.core.paper import Paper, cite
 from motley.core.records import Cohort, Draw, Reports, SelectionContext, SignalRequirements
 from motley.core.table import ClientTable
@@ -104,7 +105,12 @@ class Uniform(SelectionRule[ClientTable]):
             equal = np.broadcast_to(1.0 / len(available), len(available))
             weights = shares(state, available)[at] * len(available) / m if self.unbiased else None
             return Cohort(available[at], weights, probabilities=equal)
-        p = shares(state, available)
+        return self._weighted(shares(state, available), context)
+
+    def _weighted(self, p: Floats, context: SelectionContext) -> Cohort:
+        """Return a cohort drawn by the clients' shares of all samples, ``[n]``."""
+        available = context.available
+        m = context.m
         if self.variant == "weighted_wr":
             at, counts = with_replacement(p, m, context.rng)
             return Cohort(available[at], counts / m, counts, probabilities=p)

@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from motley.core.arrays import Ids
+from motley.core.arrays import Bools, Floats, Ids
 from motley.core.bounds import Proportion
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
@@ -52,3 +52,11 @@ class Stragglers:
             late = np.argsort(rank, kind="stable")[: int(self.share * len(ids) + 0.5)]
             finished[late] = 1 + np.floor(progress[late] * (epochs - 1)).astype(np.int64)
         return finished
+
+    def with_dropped(self, drop_at: Floats, late: Bools) -> Floats:
+        """Return the share of its work after which each client drops out, ``[n]``, with those who
+        are ``late`` where their results are dropped; NaN: it does not."""
+        if self.partial == "keep":
+            return drop_at
+        # fmin: NaN is a client that would not have dropped out
+        return np.where(late, np.fmin(drop_at, 1.0), drop_at)
