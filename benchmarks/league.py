@@ -109,10 +109,15 @@ def to_measure_again() -> list[tuple[Cell, int]]:
 
 
 def measure_again(out: Path, jobs: int, anew: Sequence[str] = ()) -> None:
-    """Run what was chosen with the seeds that measure again; keep the rows, but for those of the
+    """Run what was chosen with the seeds that measure again; keep its rows, but for those of the
     environments that are made ``anew``. Runs that are finished in ``out`` stay."""
     todo = to_measure_again()
-    kept = [row for row in rows_of(MEASURED_AGAIN) if row.cell.split(" / ")[0] not in anew]
+    asked = {(cell.exhibit.name, cell.name, seed) for cell, seed in todo}
+    kept = [
+        row
+        for row in rows_of(MEASURED_AGAIN)
+        if (row.exhibit, row.cell, row.seed) in asked and row.cell.split(" / ")[0] not in anew
+    ]
     there = {(row.exhibit, row.cell, row.seed) for row in kept}
     missing = [
         (cell, seed) for cell, seed in todo if (cell.exhibit.name, cell.name, seed) not in there

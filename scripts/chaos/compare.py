@@ -75,12 +75,11 @@ def _alike(one: Path, two: Path) -> bool:
 
 def _record(path: Path) -> dict[str, Any]:
     """Return a run's record without the command line, marks of wall times, and its own digest; of
-    the engine, what ``auto`` meant, which is written when a run is resumed."""
+    the engine, what ``auto`` and products that were left out meant, which is written when a run is
+    resumed; ``numerics`` has both."""
     record = json.loads(path.read_bytes())
-    config = {
-        **record["config"],
-        "engine": {**record["config"]["engine"], "name": record["numerics"]["engine"]},
-    }
+    chosen = {"name": record["numerics"]["engine"], "products": None}
+    config = {**record["config"], "engine": {**record["config"]["engine"], **chosen}}
     marks = {name: mark for name, mark in record.get("tables", {}).items() if name not in WALL}
     record |= {"config": config, "command": None, "tables": marks, "digest": None}
     if record.get("privacy"):

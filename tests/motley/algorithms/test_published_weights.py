@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import get_args
 
 from motley.algorithms import CATALOGUE
-from motley.algorithms.local_optimisers import SGD
+from motley.algorithms.local_optimisers import SGD, Solver
+from motley.algorithms.parts import Algorithm
 from motley.algorithms.weights import BOTH, Weighting
 from motley.experiments.config import Experiment
 from motley.testing.algorithms import Play
