@@ -124,6 +124,7 @@ def _verdicts_in_short(found: Mapping[tuple[bool, Kind], Sequence[Tested]]) -> s
 def _undecided(claims: Sequence[Tested]) -> str:
     """Say with how many seeds claims are undecided, and how many of them that could not decide."""
     pairs = {row["pairs"] for one in claims if one.verdict == "undecided" for row in one.rows}
+    pairs -= {"0"}  # a target that no pair of runs reached
     if not pairs:
         return ""
     never = len(never_decidable(claims))
