@@ -92,14 +92,17 @@ def test_theory_does_not_count_as_the_protocol_of_a_paper(recipes: ModuleType) -
 
 
 def test_what_could_not_have_been_decided_is_what_is_not_resolved(recipes: ModuleType) -> None:
-    """By the stored rows: the printed difference is smaller than what the pairs resolve; of the gap
-    that has none printed, the largest that there can be is 0.1."""
+    """By the stored rows: the printed difference of a comparison is smaller than what its pairs
+    resolve; of the gap that has none printed, the largest that there can be is 0.1. Where nothing
+    is printed nobody can tell."""
     whole = recipes.headline()[True, "whole"]
     for one in whole:
-        (row,) = one.rows
-        printed, resolves = float(row["printed"]), float(row["resolves"])
-        room = 0.1 if "gap between peak and final" in row["claim"] else abs(printed)
-        assert (one.decidable == "no") == (resolves > room)
+        short = []
+        for row in one.rows:
+            printed, resolves = float(row["printed"]), float(row["resolves"])
+            room = 0.1 if "gap between peak and final" in row["claim"] else abs(printed)
+            short.append(resolves > room)
+        assert (one.decidable == "no") == any(short)
 
 
 def test_every_printed_figure_is_counted_once(recipes: ModuleType) -> None:
