@@ -15,8 +15,7 @@ from motley.algorithms.fedas import ClassPull, FedAS, FisherMean
 from motley.algorithms.fedavgm import FedAvgM
 from motley.algorithms.fedper import FedPer
 from motley.algorithms.local_optimisers import SGD
-from motley.core.errors import ConfigError, MotleyError
-from motley.core.layout import Layout
+from motley.core.errors import MotleyError
 from motley.engines.engine import AdaptInputs, Job
 from motley.experiments.build import build
 from motley.tasks.task import ModelState
@@ -222,11 +221,6 @@ def test_the_base_and_a_number_travel() -> None:
 def test_what_is_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(MotleyError, match=message):
         build({**KEYS, **keys})
-
-
-def test_a_model_without_a_linear_layer_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"FedAS aligns .* this model has none"):
-        FedAS().change(Play(FedAS(), "examples", SGD()).algorithm).local.bound(Layout(()))
 
 
 def test_it_needs_one_class_per_sample() -> None:

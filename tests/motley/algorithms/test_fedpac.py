@@ -20,7 +20,7 @@ from motley.algorithms.fedrep import FedRep
 from motley.algorithms.local_optimisers import SGD
 from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.parts import JobContext, MeasuredFeatures, ServerState
-from motley.core.errors import ConfigError, MotleyError
+from motley.core.errors import MotleyError
 from motley.core.layout import Layout
 from motley.experiments.build import build
 from motley.rounds.holdings.prototypes import own_classes
@@ -298,11 +298,6 @@ def test_rows_of_classes_are_billed_beside_the_model() -> None:
 def test_what_is_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(MotleyError, match=message):
         build({**KEYS, **keys})
-
-
-def test_a_model_without_a_linear_layer_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"FedPAC combines heads, .* this model has none"):
-        FedPAC().change(Play(FedPAC(), "examples", SGD()).algorithm).local.bound(Layout(()))
 
 
 def test_server_rules_of_its_own_alone() -> None:

@@ -127,5 +127,5 @@ def test_what_it_cannot_do_is_refused(keys, message) -> None:
 
 
 def test_a_model_without_a_linear_layer_is_refused() -> None:
-    with pytest.raises(ConfigError, match="to the last linear layer, and this model has none"):
+    with pytest.raises(ConfigError, match="FedRoD reads the last linear layer, and this model"):
         HeadBeside().bound(Layout((Entry("w", "", (3,), 0),)))

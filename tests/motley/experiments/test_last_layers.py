@@ -111,7 +111,14 @@ def built(model: Any, **keys: Any) -> None:
         motley.build({"cohort": 2, "stop": {"rounds": 1}, **keys}, task=own_task(FEDERATION, model))
 
 
+def convolved() -> nn.Module:
+    rows = nn.Unflatten(0, (-1, 1, 4))
+    return nn.Sequential(nn.Flatten(0), rows, nn.Conv1d(1, 3, 4), nn.Flatten())
+
+
 METHODS = [
+    {"algorithm": "fedas"},
+    {"algorithm": "fedpac"},
     {"algorithm": "fedper"},
     {"algorithm": "fedrep"},
     {"algorithm": "fedbabu"},
@@ -145,14 +152,19 @@ def test_the_layer_that_gives_the_outputs_is_the_last(keys: Any) -> None:
         (Cosine, "'body', and 'weight' acts on the outputs after or beside it"),
         (frozen_head, "'2', and '4.weight' acts on the outputs after or beside it"),
         (normed, "'head', and 'head.parametrizations.weight.original1' acts on the outputs"),
-        (lambda: nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (-1, 1, 4)), nn.Conv1d(1, 3, 4),
-                               nn.Flatten()), "this model has no linear layer"),
+        (convolved, "this model has no linear layer"),
     ],
-)  # fmt: skip
+)
 def test_a_last_layer_that_gives_no_outputs_is_refused(model: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         built(model, algorithm="fedper")
     built(model)
+
+
+@pytest.mark.parametrize("name", ["FedAS", "FedPAC", "FedRoD"])
+def test_a_model_without_a_linear_layer_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name} reads the last linear layer, and this model"):
+        built(convolved, algorithm=name.lower())
 
 
 class OfPositions(Net):

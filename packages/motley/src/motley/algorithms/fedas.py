@@ -76,7 +76,7 @@ from motley.algorithms.parts import (
     Tensors,
     step_model,
 )
-from motley.algorithms.personal import head_of
+from motley.algorithms.personal import require_head
 from motley.algorithms.phases import GradientAt
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
@@ -130,12 +130,7 @@ class AlignedBase(PersonalHead):
 
     @override
     def bound(self, layout: Layout) -> LocalRule:
-        if not head_of(layout, 1):
-            raise ConfigError(
-                "FedAS aligns inputs of the last linear layer, and this model has none; use a "
-                "model that ends in one",
-                "algorithm",
-            )
+        require_head(layout, "FedAS")
         return super().bound(layout)
 
     @override

@@ -94,7 +94,7 @@ from motley.algorithms.parts import (
     ServerState,
     Tensors,
 )
-from motley.algorithms.personal import head_of, masks
+from motley.algorithms.personal import head_of, masks, require_head
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
 from motley.core.paper import Paper, cite
@@ -187,12 +187,7 @@ class AlignedHead(HeadThenBase):
 
     @override
     def bound(self, layout: Layout) -> LocalRule:
-        if not head_of(layout, 1):
-            raise ConfigError(
-                "FedPAC combines heads, the last linear layers, and this model has none; use a "
-                "model that ends in one",
-                "algorithm",
-            )
+        require_head(layout, "FedPAC")
         return super().bound(layout)
 
     @override
@@ -285,8 +280,8 @@ class CombinedHeads(Average):
         weights = combination_weights(total["each.means"], total["each.variance"].flatten())
         combined = (weights @ heads.double()).to(heads.dtype)
         clients = total["each.client"].tolist()
-        kept = {k: {**client_states[k], "x": x} for k, x in zip(clients, combined, strict=True)}
-        return self.update(state, total, context), kept
+        states = {k: {**client_states[k], "x": x} for k, x in zip(clients, combined, strict=True)}
+        return self.update(state, total, context), states
 
 
 @dataclass(frozen=True)

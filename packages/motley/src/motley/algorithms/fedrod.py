@@ -64,7 +64,7 @@ from motley.algorithms.parts import (
     Phase,
     Tensors,
 )
-from motley.algorithms.personal import head_of, masks
+from motley.algorithms.personal import head_of, masks, require_head
 from motley.algorithms.phases import GradientAt
 from motley.core.errors import ConfigError
 from motley.core.layout import Layout
@@ -108,12 +108,7 @@ class HeadBeside(PersonalRule):
 
     @override
     def bound(self, layout: Layout) -> LocalRule:
-        if not head_of(layout, 1):
-            raise ConfigError(
-                "FedRoD adds a head of each client's own to the last linear layer, and this model "
-                "has none; use a model that ends in one",
-                "algorithm",
-            )
+        require_head(layout, "FedRoD")
         return dataclasses.replace(self, layout=layout)
 
     @cached_property

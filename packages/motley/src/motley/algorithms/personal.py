@@ -69,6 +69,21 @@ def head_of(layout: Layout, layers: int) -> list[str]:
     ]
 
 
+def require_head(layout: Layout, method: str) -> None:
+    """Refuse a model without a linear layer, whose last one a method reads.
+
+    Raises
+    ------
+    ConfigError: it has none.
+    """
+    if not head_of(layout, 1):
+        raise ConfigError(
+            f"{method} reads the last linear layer, and this model has none; use a model that ends "
+            "in one",
+            "algorithm",
+        )
+
+
 def last_linear(layout: Layout) -> tuple[int, int]:
     """Return the outputs and inputs of a model's last linear layer."""
     outputs, inputs = [e.shape for e in layout if e.linear and len(e.shape) == 2][-1]
