@@ -40,19 +40,19 @@ from motley.world.partition.assignment import by_owner, check
 
 
 @dataclass(frozen=True)
-class HeteroFLShards(Partition):
-    """HeteroFL's partitions, client by client.
+class ReleasedShards(Partition):
+    """A partition of a released code, repeated client by client: shards, or rows alike.
 
     Parameters
     ----------
-    kind: ``shards`` or ``iid``, see the module.
-    shards: labels that each client is dealt under ``shards``.
-    seed: of the partition, from 0 to 2^32 - 1; the code's is 42.
+    kind: ``shards``, or ``iid``, rows alike.
+    shards: of each client under ``shards``.
+    seed: of the partition, from 0 to 2^32 - 1.
     """
 
     kind: Literal["shards", "iid"] = "shards"
     shards: int = 2
-    seed: int = 42
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in ("shards", "iid"):
@@ -71,6 +71,20 @@ class HeteroFLShards(Partition):
     @override
     def in_file_order(self) -> bool:
         return self.kind == "iid"
+
+
+@dataclass(frozen=True)
+class HeteroFLShards(ReleasedShards):
+    """HeteroFL's partitions, client by client.
+
+    Parameters
+    ----------
+    kind: ``shards`` or ``iid``, see the module.
+    shards: labels that each client is dealt under ``shards``.
+    seed: of the partition, from 0 to 2^32 - 1; the code's is 42.
+    """
+
+    seed: int = 42
 
     @override
     def split(

@@ -30,7 +30,6 @@ then 1 and 0 of what is left: client 0 has rows 4, 5, 6, 7, client 1 rows 0, 1, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from typing_extensions import override
@@ -38,46 +37,29 @@ from typing_extensions import override
 from motley.core.arrays import Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.world.interfaces import Partition, Partitioned
+from motley.world.interfaces import Partitioned
 from motley.world.partition.assignment import by_owner, check
+from motley.world.partition.heterofl_shards import ReleasedShards
 
 
 @dataclass(frozen=True)
-class JiShards(Partition):
+class JiShards(ReleasedShards):
     """The partitions of Ji's code of federated averaging, client by client.
 
     Parameters
     ----------
     kind: ``shards`` or ``iid``, see the module.
     shards: of each client under ``shards``.
-    kept: share of its rows that a client keeps, the first ones in its own order.
     seed: of the partition, from 0 to 2^32 - 1; the codes set none.
+    kept: share of its rows that a client keeps, the first ones in its own order.
     """
 
-    kind: Literal["shards", "iid"] = "shards"
-    shards: int = 2
     kept: float = 1.0
-    seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in ("shards", "iid"):
-            raise ConfigError(f"got kind = {self.kind!r}; expected 'shards' or 'iid'")
-        if self.shards < 1:
-            raise ConfigError(f"got shards = {self.shards}; expected at least 1 per client")
+        super().__post_init__()
         if not 0.0 < self.kept <= 1.0:
             raise ConfigError(f"got kept = {self.kept}; expected above 0 and at most 1, e.g. 0.8")
-        if not 0 <= self.seed < 2**32:
-            raise ConfigError(f"got seed = {self.seed}; expected 0 to {2**32 - 1}")
-
-    @property
-    @override
-    def uses_classes(self) -> bool:
-        return self.kind == "shards"
-
-    @property
-    @override
-    def in_file_order(self) -> bool:
-        return self.kind == "iid"
 
     @override
     def split(
