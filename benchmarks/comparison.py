@@ -112,8 +112,8 @@ def looped(rounds: Sequence[Sequence[int]]) -> dict[str, float]:
         raise RuntimeError("a process of the plain loop failed")
     spent = [json.loads(output) for output in outputs]
     return {
-        "wall_s": max(one["wall_s"] for one in spent),
-        "processor_s": sum(one["processor_s"] for one in spent),
+        "wall_s": max(process["wall_s"] for process in spent),
+        "processor_s": sum(process["processor_s"] for process in spent),
     }
 
 
@@ -197,10 +197,10 @@ def main() -> None:
     if arguments.loop:
         loop()
         return
-    found = measure(arguments.turns, arguments.rounds)
-    print(json.dumps(found, indent=1))
+    figures = measure(arguments.turns, arguments.rounds)
+    print(json.dumps(figures, indent=1))
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    arguments.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

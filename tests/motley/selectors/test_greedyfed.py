@@ -135,7 +135,8 @@ def test_exact_values_of_many_uploads_are_refused():
 def heard(selector: Selector[Any], draw: int, **values: float) -> None:
     ids = [int(name[1:]) for name in values]
     signals = {"contribution": np.array(list(values.values()))}
-    selector.observe(draw, Reports(ids, Outcome.ACCEPTED, signals=signals))  # type: ignore[arg-type]
+    reports = Reports(ids, Outcome.ACCEPTED, signals=signals)  # type: ignore[arg-type]
+    selector.observe(draw, reports)
 
 
 def test_values_are_averaged():

@@ -185,17 +185,17 @@ def referee(
         }
         unique = {folder: points[key] for key, folder in folders.items()}
         done, failures = _run(unique, data, jobs, progress) if run else (_finished(unique), [])
-    made: dict[tuple[str, str], dict[int, Run]] = {}
+    runs: dict[tuple[str, str], dict[int, Run]] = {}
     for (row, column, seed), folder in folders.items():
         if folder in done:
-            made.setdefault((row, column), {})[seed] = done[folder]
-    values = _values(table, made)
+            runs.setdefault((row, column), {})[seed] = done[folder]
+    values = _values(table, runs)
     return Refereed(
-        table, values, directory, runs=made, failures=failures, wall_s=monotonic() - begun
+        table, values, directory, runs=runs, failures=failures, wall_s=monotonic() - begun
     )
 
 
-def _chosen(kind: str, names: Sequence[str] | None, known: list[str]) -> list[str]:
+def _chosen(kind: str, names: Sequence[str] | None, listed: list[str]) -> list[str]:
     """Return the names that are asked for, of a table's rows or columns.
 
     Raises
@@ -203,13 +203,13 @@ def _chosen(kind: str, names: Sequence[str] | None, known: list[str]) -> list[st
     ConfigError: there is no such row or column.
     """
     for name in names or ():
-        if name not in known:
+        if name not in listed:
             raise ConfigError(
-                f"got the {kind} {name!r}{suggest(name, known)}; expected some of: "
-                f"{', '.join(known)}",
+                f"got the {kind} {name!r}{suggest(name, listed)}; expected some of: "
+                f"{', '.join(listed)}",
                 "only",
             )
-    return known if names is None else list(names)
+    return listed if names is None else list(names)
 
 
 def _values(table: PublishedTable, runs: Mapping[tuple[str, str], Mapping[int, Run]]) -> Values:

@@ -38,11 +38,11 @@ def keep_freed_memory() -> bool:
 def freed_memory_kept() -> Iterator[None]:
     """Keep freed memory inside the block (:func:`keep_freed_memory`), and give it back at its
     end."""
-    kept = keep_freed_memory()
+    changed = keep_freed_memory()
     try:
         yield
     finally:
-        if kept:
+        if changed:
             _set_thresholds(_LARGEST, 2 * _LARGEST)
             release_freed_memory()
 

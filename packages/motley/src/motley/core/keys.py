@@ -31,6 +31,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.random import Philox
 from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
@@ -149,7 +150,7 @@ class Key:
 
     def numpy(self) -> np.random.Generator:
         """Return a new counter-based generator; costs about 5 microseconds."""
-        return np.random.Generator(np.random.Philox(_PhiloxKey(self.words())))  # type: ignore[arg-type]
+        return np.random.Generator(Philox(_PhiloxKey(self.words())))  # type: ignore[arg-type]
 
     def rewound(self, generator: np.random.Generator, numbers: Iterable[int]) -> Iterator[int]:
         """Yield each number after making a generator of :meth:`numpy` the one of ``fold(number)``,

@@ -415,10 +415,10 @@ def check_replaced(experiment: Experiment, task: Task) -> None:
     ablation. Warn where the experiment's loss replaces one that ``own_task`` was given."""
     if experiment.loss is not None and not isinstance(task.loss, str):
         function = None if isinstance(task.loss, Mapping) else plain_function(task.loss)
-        given = task.loss if function is None else definition(function) or "a function"
+        loss = task.loss if function is None else definition(function) or "a function"
         warnings.warn(
             f"the experiment's loss {experiment.loss['name']!r} is trained in place of the one "
-            f"that own_task was given ({given}); leave one of them out",
+            f"that own_task was given ({loss}); leave one of them out",
             stacklevel=2,
         )
     plain = plain_fedavg().replace(loss=loss_of(task))
@@ -651,9 +651,9 @@ def check_selector(
             "model that ends in a linear layer with a bias",
             "selector",
         )
-    made = sorted(signals & {*SERVER_SIGNALS, CONTRIBUTION})
-    if made and "delta" not in uploads:
-        missing = f"{name!r} needs {made[0]!r}, which the server makes of uploaded updates"
+    of_uploads = sorted(signals & {*SERVER_SIGNALS, CONTRIBUTION})
+    if of_uploads and "delta" not in uploads:
+        missing = f"{name!r} needs {of_uploads[0]!r}, which the server makes of uploaded updates"
         raise ConfigError(f"{missing}, and this algorithm uploads none", "selector")
     column = {"score": "scores", "selector": "weights", "selector_ratio": "weights"}.get(weights)
     if column is not None and column not in selector.rule.provides():

@@ -124,32 +124,32 @@ def _forked(work: Callable[[], None]) -> int:
         os._exit(code)
 
 
-def _serve(asked: socket.socket, run_worker: RunWorker, other_end: socket.socket) -> None:
+def _serve(requests: socket.socket, run_worker: RunWorker, other_end: socket.socket) -> None:
     """Fork workers, and tell how they ended, until the other end is closed."""
     other_end.close()
     os.setsid()  # Ctrl-C at the terminal is for the command alone
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     while True:
-        words, descriptors, _, _ = socket.recv_fds(asked, 64, 1)
+        words, descriptors, _, _ = socket.recv_fds(requests, 64, 1)
         if not words:
             return
         numbers = [int(word) for word in words.split()]
         if descriptors:
-            started = _forked(partial(_run, asked, run_worker, descriptors[0], *numbers))
+            started = _forked(partial(_run, requests, run_worker, descriptors[0], *numbers))
             os.close(descriptors[0])
-            asked.send(f"{started}".encode())
+            requests.send(f"{started}".encode())
         else:
             ended, status = os.waitpid(numbers[0], os.WNOHANG)
             code = f"{os.waitstatus_to_exitcode(status)}".encode()
-            asked.send(code if ended else _RUNNING)
+            requests.send(code if ended else _RUNNING)
 
 
 def _run(
-    asked: socket.socket, run_worker: RunWorker, descriptor: int, total: int, threads: int
+    requests: socket.socket, run_worker: RunWorker, descriptor: int, total: int, threads: int
 ) -> None:
     """Run a worker in its process, with as many threads as a fresh interpreter would have."""
-    asked.close()
+    requests.close()
     os.environ.update(worker_environment(threads))
     # what libraries read of the environment, they read when they were loaded
     ThreadpoolController().limit(limits=threads)

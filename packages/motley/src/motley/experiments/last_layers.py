@@ -140,10 +140,12 @@ def _check(task: Task, *, reader: str, key: str, layers: int) -> _Reached | None
     matrix = next((name for name in reversed(beyond) if reached.parameters[name][1] > 1), None)
     unused = not any(e.name in reached.parameters for e in layout if e.layer == last and e.linear)
     if matrix is not None or unused:
-        what = f"{matrix!r} acts on the outputs after or beside it" if matrix else "gives no output"
+        fault = (
+            f"{matrix!r} acts on the outputs after or beside it" if matrix else "gives no output"
+        )
         raise ConfigError(
             f"{reader!r} reads the last linear layer, by the order in which layers are made "
-            f"{last!r}, and {what}; {_MEND}",
+            f"{last!r}, and {fault}; {_MEND}",
             key,
         )
     if beyond and key == "algorithm":

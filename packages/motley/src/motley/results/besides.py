@@ -293,8 +293,8 @@ class Besides:
             columns.append(_algorithm_column(keys))
         columns += [_aspect_column(aspect, keys) for aspect in self.aspects]
         spent = (_measure_column(measure, self.time) for measure in MEASURES)
-        told = (_TUNED, _EVALUATED, *spent, _TOOK_PART)
-        columns += [column for column in told if self._tells(column)]
+        candidates = (_TUNED, _EVALUATED, *spent, _TOOK_PART)
+        columns += [column for column in candidates if self._tells(column)]
         return columns
 
     def _tells(self, column: _Column) -> bool:

@@ -89,10 +89,10 @@ class Choosing:
             reports = stage.reports(state, reports)
         state.selector.observe(draw_index, reports)
 
-    def choose(self, state: RunState[Any], step: Round, asked: Dispatch) -> Round:
+    def choose(self, state: RunState[Any], step: Round, decision: Dispatch) -> Round:
         """Return the round with a cohort of as many clients as are asked for, at most, chosen for
         the newest model."""
-        count = asked.count
+        count = decision.count
         backend = self.backend
         if not backend.simulated:
             self.enrol(state, backend.newcomers(state.moment))
@@ -105,8 +105,8 @@ class Choosing:
             nobody_there = not len(available)
             for stage in self.stages.available:
                 available = stage.available(state, available)
-            if asked.without:
-                available = np.setdiff1d(available, asked.without)
+            if decision.without:
+                available = np.setdiff1d(available, decision.without)
         if state.version not in state.downloads:
             rule = self.config.setting.algorithm.local
             state.downloads = {**state.downloads, state.version: rule.download(state.server)}

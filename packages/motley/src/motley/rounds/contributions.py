@@ -67,10 +67,10 @@ class Contributions(Stage):
         self._uploads = {}
         evaluations = 0
 
-        def loss(some: Collection[int]) -> float:
+        def loss(members: Collection[int]) -> float:
             nonlocal evaluations
             evaluations += 1
-            chosen = {rows[i]: uploads[rows[i]] for i in some}
+            chosen = {rows[i]: uploads[rows[i]] for i in members}
             return self._loss(self._server_after(state, step, chosen))
 
         clients = step.landed.dispatches.timelines.client[rows]

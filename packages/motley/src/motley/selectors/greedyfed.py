@@ -64,7 +64,7 @@ eps = .25 orders that begin with 0 end there (.8 - .6 = .2): all six give (.5, .
 >>> losses = {"": 2.0, "0": 1.4, "1": 1.6, "2": 2.2, "01": 1.2, "02": 1.6, "12": 1.6, "012": 1.2}
 >>> uploads = JointUploads(
 ...     np.array([4, 7, 9]),
-...     loss=lambda some: losses["".join(map(str, sorted(some)))],
+...     loss=lambda members: losses["".join(map(str, sorted(members)))],
 ...     rng=np.random.default_rng(0),
 ... )
 >>> GreedyFed(values="exact").contributions(uploads).round(9).tolist()
@@ -165,8 +165,8 @@ class GreedyFed(SelectionRule[ClientTable]):
     def contributions(self, uploads: JointUploads) -> Floats:
         losses: dict[frozenset[int], float] = {}
 
-        def value(some: Collection[int]) -> float:
-            key = frozenset(some)
+        def value(members: Collection[int]) -> float:
+            key = frozenset(members)
             if key not in losses:
                 losses[key] = float(rounded(np.array([uploads.loss(sorted(key))]))[0])
             return -losses[key]
@@ -245,7 +245,7 @@ def exact(value: Value, n: int) -> Floats:
     out = np.zeros(n)
     for size in range(n):
         share = 1.0 / (n * comb(n - 1, size))
-        for some in combinations(range(n), size):
-            for i in set(range(n)).difference(some):
-                out[i] += share * (value((*some, i)) - value(some))
+        for members in combinations(range(n), size):
+            for i in set(range(n)).difference(members):
+                out[i] += share * (value((*members, i)) - value(members))
     return out

@@ -290,9 +290,9 @@ def require_slices(factory: Callable[[], nn.Module], layout: Layout, inputs: Ten
             fan_in = math.prod(entry.shape[1:])
             value = torch.randn(entry.shape, generator=draws) / math.sqrt(fan_in)
             narrow.get_parameter(entry.name).copy_(value[held])
-            kept = torch.zeros_like(value)
-            kept[held] = value[held]
-            whole.get_parameter(entry.name).copy_(kept)
+            zeroed = torch.zeros_like(value)
+            zeroed[held] = value[held]
+            whole.get_parameter(entry.name).copy_(zeroed)
         expected = whole(inputs.clone())
         try:
             outputs = narrow(inputs.clone())

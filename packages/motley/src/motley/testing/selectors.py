@@ -537,7 +537,9 @@ def _contributions(rule: SelectionRule[Any], federation: SyntheticFederation) ->
         more."""
         rng = Key(federation.seed).fold("contributions").numpy()
         uploads = JointUploads(
-            federation.ids[:count], lambda some: float(np.exp(-size[list(some)].sum() / 100)), rng
+            federation.ids[:count],
+            lambda members: float(np.exp(-size[list(members)].sum() / 100)),
+            rng,
         )
         return np.asarray(rule.contributions(uploads))
 
