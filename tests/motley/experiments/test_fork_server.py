@@ -36,6 +36,30 @@ with workers_forked(safe=True):
     print(start_at_once())
 print(start_at_once())
 """
+ADOPTED = """
+import os
+from motley.experiments import fork_server
+
+waits, opens = os.pipe()
+reads, writes = os.pipe()
+
+
+def environment(threads):
+    os.read(waits, 1)
+    return {}
+
+
+def run_worker(descriptor, parent, total, threads):
+    os.write(descriptor, str(parent).encode())
+
+
+fork_server.worker_environment = environment
+server = fork_server.ForkServer(run_worker)
+server.start(writes, 1, 1)
+server.close()
+os.write(opens, b"1")
+print(int(os.read(reads, 20)) == server._process)
+"""
 ENVIRONMENT = {**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "2"}
 
 
@@ -79,11 +103,27 @@ def test_forked_workers_end_with_their_owner() -> None:
     command = [sys.executable, "-c", ENDS, "sleeps", "sleeps"]
     with subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE) as owner:
         process = psutil.Process(owner.pid)
-        while len(found := process.children(recursive=True)) < 3:
+        while len(descendants := process.children(recursive=True)) < 3:
             time.sleep(0.01)
         os.kill(owner.pid, signal.SIGKILL)
-    while any(map(_runs, found)):
+    deadline_s = time.monotonic() + 60
+    while any(map(_runs, descendants)):
+        assert time.monotonic() < deadline_s
         time.sleep(0.01)
+
+
+def test_a_worker_whose_server_went_first_knows_whose_it_was() -> None:
+    """Else it took the process that adopted it for its parent, and outlived the command."""
+    done = subprocess.run(
+        [sys.executable, "-c", ADOPTED],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        timeout=60,
+    )
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_workers_of_a_server_that_is_gone_are_gone() -> None:

@@ -127,6 +127,7 @@ def _forked(work: Callable[[], None]) -> int:
 def _serve(requests: socket.socket, run_worker: RunWorker, other_end: socket.socket) -> None:
     """Fork workers, and tell how they ended, until the other end is closed."""
     other_end.close()
+    server = os.getpid()
     os.setsid()  # Ctrl-C at the terminal is for the command alone
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -136,7 +137,8 @@ def _serve(requests: socket.socket, run_worker: RunWorker, other_end: socket.soc
             return
         numbers = [int(word) for word in words.split()]
         if descriptors:
-            started = _forked(partial(_run, requests, run_worker, descriptors[0], *numbers))
+            worker = partial(_run, requests, run_worker, server, descriptors[0], *numbers)
+            started = _forked(worker)
             os.close(descriptors[0])
             requests.send(f"{started}".encode())
         else:
@@ -146,11 +148,19 @@ def _serve(requests: socket.socket, run_worker: RunWorker, other_end: socket.soc
 
 
 def _run(
-    requests: socket.socket, run_worker: RunWorker, descriptor: int, total: int, threads: int
+    requests: socket.socket,
+    run_worker: RunWorker,
+    server: int,
+    descriptor: int,
+    total: int,
+    threads: int,
 ) -> None:
-    """Run a worker in its process, with as many threads as a fresh interpreter would have."""
+    """Run a worker in its process, with as many threads as a fresh interpreter would have.
+
+    ``server``: id of the process that forked it, which may be gone by now.
+    """
     requests.close()
     os.environ.update(worker_environment(threads))
     # what libraries read of the environment, they read when they were loaded
     ThreadpoolController().limit(limits=threads)
-    run_worker(descriptor, os.getppid(), total, threads)
+    run_worker(descriptor, server, total, threads)
