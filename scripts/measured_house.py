@@ -38,10 +38,10 @@ RUN_ON = re.compile(r"^\w[\w, *]*: .*[.;] \w[\w, *]*: ", re.MULTILINE)
 TAKES_ITEMS = frozenset(
     {"print", "max", "min", "zip", "chain", "Union", "fold", "join", "hypot"}
     | {"permute", "reshape", "transpose", "pack", "warning", "Sequential"}
-    | {"declares", "non_empty"}
+    | {"declares", "non_empty", "add_row", "Progress"}
 )
 """Functions whose arguments are items of a kind, as many as one likes: of Python, of tensors and
-loggers, of ours."""
+loggers and the terminal, of ours."""
 Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

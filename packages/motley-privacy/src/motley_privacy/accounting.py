@@ -107,9 +107,9 @@ def calibrated(
     multiplier = library.calibrate_dp_mechanism(
         lambda: _accountants(name, adjacency, (update,), coarse=True),
         lambda z: _event((replace(update, multiplier=z), *signals), adjacency),
-        epsilon,
-        delta,
-        library.LowerEndpointAndGuess(0.05, 2.0),
+        target_epsilon=epsilon,
+        target_delta=delta,
+        bracket_interval=library.LowerEndpointAndGuess(0.05, 2.0),
         tol=1e-4 * epsilon,
     )
     return float(multiplier)

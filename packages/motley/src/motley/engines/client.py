@@ -626,7 +626,9 @@ def phase_plan(setting: Setting, job: Job, phase: Phase, examples: int) -> Batch
     order = setting.task.batches
     if order is not None and not phase.name:
         seed = setting.streams.seed
-        batches = batches_of(order, seed, job.client, job.earlier_steps, steps, examples=examples)
+        batches = batches_of(
+            order, seed, job.client, first=job.earlier_steps, count=steps, examples=examples
+        )
         return BatchPlan.of(batches)
     work = setting.work.of(job.client)
     if phase.epochs is not None:

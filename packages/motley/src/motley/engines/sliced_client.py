@@ -26,7 +26,7 @@ def task_of_width(setting: Setting, width: float) -> Task:
     task = setting.task
     slicing = setting.algorithm.local.slicing
     divided = slicing is not None and slicing.divides
-    return task.with_model(partial(narrowed, task.model, task.layout, width, divided))
+    return task.with_model(partial(narrowed, task.model, task.layout, width=width, divided=divided))
 
 
 class SlicedClient(Client):

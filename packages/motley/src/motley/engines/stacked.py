@@ -178,7 +178,7 @@ class _Fused:
         weight, bias = layer.weight, layer.bias
         rate = -self.lr * scale
         if weight is not None and layer.factor is weight.w:
-            self.products.add(weight.w, slope, inputs, 1.0 - self.proximal, rate)
+            self.products.add(weight.w, slope, inputs, beta=1.0 - self.proximal, alpha=rate)
             self._correct(weight)
         elif weight is not None:
             self._add(weight, torch.bmm(slope, inputs), layer.factor, rate)
@@ -393,7 +393,7 @@ class StackedLinear(Executor):
     def run(self, chunk: Chunk) -> Tensor:
         update = self._update(chunk)
         blocks = self._blocks(chunk, update.stores)
-        stack = _Stack(self.layers, self.kinds, blocks, chunk.moves, chunk.places)
+        stack = _Stack(self.layers, self.kinds, blocks, moves=chunk.moves, places=chunk.places)
         for step in chunk.steps():
             layers, moving = stack.step(step.active, step.width)
             inputs = (
@@ -405,7 +405,13 @@ class StackedLinear(Executor):
             outputs = widened(last).mT
             chunk.record_outputs(step, outputs)
             slope, scale = self._slope(step, outputs)
-            _backward(layers[stack.lowest :], inputs_by_layer[stack.lowest :], slope, scale, update)
+            _backward(
+                layers[stack.lowest :],
+                inputs_by_layer[stack.lowest :],
+                slope=slope,
+                scale=scale,
+                update=update,
+            )
             chunk.record_gradients(block.g for block in moving)
             update.end(moving, step.number)
             if stack.rounds:

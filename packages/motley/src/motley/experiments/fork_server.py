@@ -137,7 +137,16 @@ def _serve(requests: socket.socket, run_worker: RunWorker, other_end: socket.soc
             return
         numbers = [int(word) for word in words.split()]
         if descriptors:
-            worker = partial(_run, requests, run_worker, server, descriptors[0], *numbers)
+            total, threads = numbers
+            worker = partial(
+                _run,
+                requests,
+                run_worker,
+                server=server,
+                descriptor=descriptors[0],
+                total=total,
+                threads=threads,
+            )
             started = _forked(worker)
             os.close(descriptors[0])
             requests.send(f"{started}".encode())

@@ -689,7 +689,11 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         )
         bits_up = self._whole_upload_bits(now, ids)
         return probing.estimates(
-            bits_down, down, self.planner.full_work_s(ids, now.draw_index), bits_up, up
+            down_bits=bits_down,
+            down_mbps=down,
+            compute_s=self.planner.full_work_s(ids, now.draw_index),
+            up_bits=bits_up,
+            up_mbps=up,
         )
 
     def _start_states(self, ids: Ids) -> dict[int, ClientState | None]:

@@ -126,8 +126,15 @@ def layout_of(module: nn.Module) -> Layout:
 
 
 def _entry(name: str, owner: nn.Module, shape: torch.Size, start: int) -> Entry:
-    kinds = (_is(owner, _NORMS), _is(owner, (nn.Linear,)), _is(owner, (_BatchNorm,)))
-    return Entry(name, name.rpartition(".")[0], tuple(shape), start, *kinds)
+    return Entry(
+        name,
+        layer=name.rpartition(".")[0],
+        shape=tuple(shape),
+        start=start,
+        norm=_is(owner, _NORMS),
+        linear=_is(owner, (nn.Linear,)),
+        batch_norm=_is(owner, (_BatchNorm,)),
+    )
 
 
 def _is(layer: nn.Module, kinds: tuple[type[nn.Module], ...]) -> bool:

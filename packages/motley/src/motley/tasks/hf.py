@@ -353,7 +353,14 @@ class PretrainedModel(TaskSource):
                 padding=padding,
                 inputs=self._inputs(),
             )
-        make = partial(_adapted, base, self.rank, self.alpha, self.targets, self.dropout)
+        make = partial(
+            _adapted,
+            base,
+            rank=self.rank,
+            alpha=self.alpha,
+            targets=self.targets,
+            dropout=self.dropout,
+        )
         if language:
             _check_causal(make, dataset, config)
         else:
