@@ -79,13 +79,13 @@ def test_an_order_that_ends_is_told():
     order = TorchLoaders(SIZES, 2, steps=4, turns=(1,))
     message = "ends after 4 local steps of client 1, and 6 are needed"
     with pytest.raises(DataError, match=message):
-        batches_of(order, 42, 1, first=2, count=4, examples=3)
+        batches_of(order, 42, 1, range(2, 6), examples=3)
 
 
 @pytest.mark.parametrize("batch", [[], [3], [-1], [[0, 1]]])
 def test_batches_are_of_the_clients_own_samples(batch):
     with pytest.raises(DataError, match=r"at step 0 of client 1; expected positions from 0 to 2"):
-        batches_of(lambda seed, client: [batch], 0, 1, first=0, count=1, examples=3)
+        batches_of(lambda seed, client: [batch], 0, 1, range(1), examples=3)
 
 
 def in_turn(seed: int, client: int) -> Iterator[list[int]]:

@@ -625,10 +625,8 @@ def phase_plan(setting: Setting, job: Job, phase: Phase, examples: int) -> Batch
     steps = job.steps
     order = setting.task.batches
     if order is not None and not phase.name:
-        seed = setting.streams.seed
-        batches = batches_of(
-            order, seed, job.client, first=job.earlier_steps, count=steps, examples=examples
-        )
+        taken = range(job.earlier_steps, job.earlier_steps + steps)
+        batches = batches_of(order, setting.streams.seed, job.client, taken, examples=examples)
         return BatchPlan.of(batches)
     work = setting.work.of(job.client)
     if phase.epochs is not None:

@@ -141,9 +141,9 @@ def _cut(order: Ints, size: int) -> Iterator[Ints]:
 
 
 def batches_of(
-    order: BatchOrder, seed: int, client: int, first: int, count: int, examples: int
+    order: BatchOrder, seed: int, client: int, steps: range, examples: int
 ) -> list[Ints]:
-    """Return ``count`` batches of a client from its step number ``first``, int64 each.
+    """Return the batches of these steps of a client, one after another, int64 each.
 
     Raises
     ------
@@ -151,14 +151,14 @@ def batches_of(
     """
     batches = [
         np.asarray(batch, dtype=np.int64)
-        for batch in itertools.islice(order(seed, client), first, first + count)
+        for batch in itertools.islice(order(seed, client), steps.start, steps.stop)
     ]
-    if len(batches) < count:
+    if len(batches) < len(steps):
         raise DataError(
-            f"the order of batches ends after {first + len(batches)} local steps of client "
-            f"{client}, and {first + count} are needed; let it yield a batch for every step"
+            f"the order of batches ends after {steps.start + len(batches)} local steps of client "
+            f"{client}, and {steps.stop} are needed; let it yield a batch for every step"
         )
-    for number, batch in enumerate(batches, first):
+    for number, batch in enumerate(batches, steps.start):
         if batch.ndim != 1 or not len(batch) or batch.min() < 0 or batch.max() >= examples:
             raise DataError(
                 f"the order of batches has {batch.tolist()} at step {number} of client {client}; "
