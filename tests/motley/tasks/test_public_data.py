@@ -21,7 +21,8 @@ from motley.core.keys import Key
 from motley.tasks.datasets import load_dataset, load_shakespeare
 from motley.tasks.formats import cifar_pickles, texts
 from motley.tasks.image import Image
-from motley.tasks.public_data import canonical, packs, reading
+from motley.tasks.kept_data import last_kept
+from motley.tasks.public_data import canonical, packs
 from motley.tasks.public_data.facts import PUBLIC, Variant, known_name
 from motley.tasks.public_data.search import looked_in, search
 from tests.motley.tasks import layouts
@@ -161,7 +162,7 @@ def test_a_sweep_reads_a_set_once_and_writes_nothing_into_it(
             one.directory / "model.safetensors"
         ).read_bytes()
         assert alone.tables["evaluations"].equals(one.tables["evaluations"])
-    with reading.last_kept():
+    with last_kept():
         first = load_dataset("mnist", empty / "here")
         assert load_dataset("mnist", empty / "here") is first
 

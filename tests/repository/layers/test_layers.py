@@ -128,7 +128,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "motley_advice.explanation": {
         *("core", "experiments", "results"),
-        *("tasks.metrics", "tasks.public_data", "tasks.task"),
+        *("tasks.kept_data", "tasks.metrics", "tasks.task"),
     },
     "motley_advice.heterogeneity": {"core", "tasks"},
     "motley_advice.inspection": {

@@ -21,13 +21,13 @@ from motley.core.files import files_digest, no_file
 from motley.core.keys import Key
 from motley.tasks.datasets import DATASETS, load_dataset
 from motley.tasks.formats import read
+from motley.tasks.kept_data import made
 from motley.tasks.models import Model, factory
 from motley.tasks.pixels import ImageTransform, Scaling, top
 from motley.tasks.preparation import ArrayPreparation
 from motley.tasks.public_classes import Classes, with_classes
 from motley.tasks.public_data.facts import spelled
 from motley.tasks.public_data.places import places
-from motley.tasks.public_data.reading import made
 from motley.tasks.task import Dataset, TaskSource, Transform
 
 _WHOLE_LIMIT = 2**30

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -23,74 +22,38 @@ from motley.tasks.formats import (
     texts,
 )
 from motley.tasks.formats.texts import TextClients
+from motley.tasks.kept_data import kept
 from motley.tasks.public_data import packs
 from motley.tasks.public_data.canonical import by_class, checked
 from motley.tasks.public_data.facts import PUBLIC
 from motley.tasks.public_data.search import Found, first
 from motley.tasks.task import Dataset
 
-# the set that was read last, by its files, and what was made of it, by how; None: nothing is kept
-_last: dict[tuple[object, ...], Dataset] | None = None
-_made: dict[object, Dataset] = {}
-
-
-@contextmanager
-def last_kept() -> Iterator[None]:
-    """Inside the block, the set that was read last stays in memory and serves the next run, and
-    what was made of it last, too: decoding CIFAR-10 takes seconds. A block inside another shares
-    what that one keeps."""
-    global _last
-    if _last is not None:
-        yield
-        return
-    _last = {}
-    try:
-        yield
-    finally:
-        _last = None
-        _made.clear()
-
-
-def made(dataset: Dataset, how: object, make: Callable[[Dataset], Dataset]) -> Dataset:
-    """Return ``make(dataset)``, which must depend on ``how`` and the data set alone; it is made
-    once for all runs in a row that ask for the same, inside :func:`last_kept`."""
-    if _last is None or all(dataset is not cached for cached in _last.values()):
-        return make(dataset)
-    if how not in _made:
-        _made.clear()
-        _made[how] = make(dataset)
-    return _made[how]
-
 
 def load(name: str, folder: Path | None = None) -> Dataset:
     """Return the images of a public data set from the first place that has it, uint8
     ``[n, C, H, W]``, training half first.
 
-    Nobody writes into them: inside :func:`last_kept` the next call may return the same tensors.
+    Nobody writes into them: inside :func:`~motley.tasks.kept_data.last_kept` the next call may
+    return the same tensors.
 
     Raises
     ------
     DataError: found nowhere, damaged, or other samples than the data set's.
     """
     location = first(name, folder)
-    if _last is None:
-        return read(name, location)
-    files = (
-        file
-        for pattern in location.layout.files
-        for file in sorted(location.path.glob(pattern))
-        if is_file(file) or file.is_dir()
-    )
-    stamp = (
-        name,
-        location,
-        *((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files),
-    )
-    if stamp not in _last:
-        _last.clear()
-        _made.clear()
-        _last[stamp] = read(name, location)
-    return _last[stamp]
+
+    def stamp() -> tuple[object, ...]:
+        files = (
+            file
+            for pattern in location.layout.files
+            for file in sorted(location.path.glob(pattern))
+            if is_file(file) or file.is_dir()
+        )
+        times = ((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files)
+        return name, location, *times
+
+    return kept(stamp, lambda: read(name, location))
 
 
 def read(name: str, location: Found) -> Dataset:
