@@ -189,8 +189,8 @@ def test_words_of_two_clients_that_mean_the_same_are_joined_or_refused(
         load(path, columns, scale="federated")
     made = load(path, columns, scale="federated", rename=rename)
     assert made.table is not None
-    assert made.table.columns[0].words == tuple(sorted(second))
-    assert len(load(path, columns, scale="federated", words=["v"]).table.columns[0].words) > 2
+    assert made.table.raw.columns[0].words == tuple(sorted(second))
+    assert len(load(path, columns, scale="federated", words=["v"]).table.raw.columns[0].words) > 2
     # a client that has both tells them apart
     both = [f"A,{word},{k % 2}" for k, (_, word) in enumerate(cells)]
     assert line.split(" = ", 1)[1] in str(load(path, both, scale="federated").reading)
@@ -206,7 +206,7 @@ def test_capitals_of_two_clients_words_are_joined_or_refused(tmp_path: Path) -> 
         load(tmp_path / "t.csv", rows)
     made = load(tmp_path / "t.csv", rows, fold=True, scale="federated")
     assert made.table is not None
-    assert made.table.columns[0].words == ("no", "yes")
+    assert made.table.raw.columns[0].words == ("no", "yes")
 
 
 @pytest.mark.parametrize("words", ["oui non", "да нет", "sí no", "ja nej", "wahr falsch"])

@@ -406,7 +406,7 @@ def test_a_gap_of_arff_is_a_gap(tmp_path: Path) -> None:
     )
     made = load(tmp_path / "t.arff", scale="federated")
     assert made.table is not None
-    assert [np.isnan(column.values).tolist() for column in made.table.columns] == [
+    assert [np.isnan(column.values).tolist() for column in made.table.raw.columns] == [
         [True, False],
         [False, True],
     ]
@@ -436,7 +436,7 @@ def test_a_sheet_that_excel_opens(tmp_path: Path) -> None:
     assert rows(tmp_path / "t.xlsx") == expected
     made = load(tmp_path / "t.xlsx", scale="federated")
     assert made.table is not None
-    assert made.table.columns[0].values.tolist() == [30.0, 41.5]
+    assert made.table.raw.columns[0].values.tolist() == [30.0, 41.5]
 
 
 def test_what_a_sheet_does_not_show_is_told(tmp_path: Path) -> None:

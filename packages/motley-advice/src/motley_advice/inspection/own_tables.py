@@ -21,7 +21,7 @@ from motley.tasks.federate import Split
 from motley.tasks.formats import patches
 from motley.tasks.origin import Origin
 from motley.tasks.own_federation import from_files, natural_federation
-from motley.tasks.raw_table import TableReading, joined, raw_table
+from motley.tasks.raw_table import joined, raw_table, reading_of
 from motley.tasks.row_labels import read_row_column
 from motley.tasks.row_times import ORDER
 from motley.tasks.table_files import is_table_file, read_arrow
@@ -123,7 +123,7 @@ def federation_of(
         column=client,
     )
     dataset = read(options=options)
-    times = dataset.reading.times if dataset.reading else ()
+    times = reading_of(dataset.reading).times
     remarks: tuple[str, ...] = ()
     if numbers and bool((y == np.floor(y)).all()):
         remarks = (f"{label}: {len(np.unique(y)):,} whole numbers, which are predicted as such",)
@@ -138,7 +138,7 @@ def federation_of(
     elif dataset.windows or dataset.in_order:
         times, remarks = ((ORDER, ""),), (*remarks, _IN_ORDER)
     federation = natural_federation(dataset, Split("client", _NONE), 0)
-    reading = dataset.reading or TableReading()
+    reading = reading_of(dataset.reading)
     reading = replace(reading, times=times, remarks=(*reading.remarks, *remarks))
     return _noted(replace(federation, reading=reading), options, why)
 
@@ -157,10 +157,9 @@ def experiment_of(
     ----------
     federation: that of the table, label, client and table of :func:`federation_of`.
     """
-    unread = federation.reading.unread if federation.reading else ()
-    times = federation.reading.times if federation.reading else ()
-    names = dict.fromkeys([*table.get("drop", ()), *(name for name, _ in unread)])
-    left_out = [name for name in names if name not in dict(times)]
+    reading = reading_of(federation.reading)
+    names = dict.fromkeys([*table.get("drop", ()), *(name for name, _ in reading.unread)])
+    left_out = [name for name in names if name not in dict(reading.times)]
     name = "tabular" if federation.targets == "classes" else "tabular_regression"
     task = {
         "name": name,
@@ -171,7 +170,7 @@ def experiment_of(
         **table,
         **({"drop": left_out} if left_out else {}),
     }
-    for by, order in times:
+    for by, order in reading.times:
         task["test"] = {"last": _LAST, "by": by}
         if order and "dates" not in table:
             task["dates"] = order
@@ -266,7 +265,7 @@ def _noted(federation: Federation, options: TableOptions, why: Mapping[str, str]
     """Return the federation with a note of the columns that were left out, and why."""
     if not options.drop:
         return federation
-    reading = federation.reading or TableReading()
+    reading = reading_of(federation.reading)
     unread = tuple((name, why.get(name, reason)) for name, reason in reading.unread)
     first = sorted(unread, key=lambda pair: pair[0] not in why)
     return replace(

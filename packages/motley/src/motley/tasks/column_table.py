@@ -38,7 +38,7 @@ class ColumnTable:
 def column_table(federation: Federation) -> ColumnTable | None:
     """Return how the columns of a federation's table were read; None where it was no table."""
     reading = federation.reading
-    if reading is None:
+    if not isinstance(reading, TableReading):
         return None
     prepared = federation.preparation
     columns: Mapping[str, NumberColumn | WordColumn] = {}

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from motley.core.arrays import Floats, Ids
+from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.untrusted import shortened
 from motley.tasks.fields import Field, in_words, packed
@@ -58,6 +58,53 @@ class Preparation(ABC):
     @abstractmethod
     def save(self) -> dict[str, Any]:
         """Return it as JSON values."""
+
+
+class UnfittedTable(ABC):
+    """The input columns of a table, whose preparation is fitted when it is known which rows
+    train."""
+
+    @property
+    @abstractmethod
+    def by_client(self) -> bool:
+        """Whether each client has statistics of its own."""
+
+    @abstractmethod
+    def fit(
+        self,
+        rows: Ints,
+        owner: Ids,
+        train: Bools,
+        population: int,
+        names: Sequence[str] = (),
+        whose: Ids | None = None,
+    ) -> FittedTable:
+        """Return the model inputs of all rows, by statistics of those that train.
+
+        Parameters
+        ----------
+        rows, owner: ``[m]`` the rows that clients hold, and whose they are.
+        train: ``[m]`` which of them train.
+        names: of the clients.
+        whose: of all rows, ``[n]``, by whose statistics, where clients have their own.
+
+        Raises
+        ------
+        DataError: a column without an entry to measure.
+        """
+
+    @abstractmethod
+    def inputs_of(self, values: Tensor, preparation: Preparation) -> Tensor:
+        """Return the model inputs of raw values ``[n, columns]``, by what :meth:`fit` returned."""
+
+
+class FittedTable(NamedTuple):
+    """The model inputs of all rows of a table, the preparation that made them, and what the
+    exchange of its statistics costs."""
+
+    x: Tensor
+    preparation: Preparation
+    traffic: StatisticsTraffic
 
 
 @dataclass(frozen=True)

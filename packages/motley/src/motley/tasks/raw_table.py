@@ -94,6 +94,11 @@ class TableReading:
     times: tuple[tuple[str, str], ...] = ()
 
 
+def reading_of(reading: object) -> TableReading:
+    """Return a data set's or federation's ``reading``; an empty one where it was no table."""
+    return reading if isinstance(reading, TableReading) else TableReading()
+
+
 @dataclass(frozen=True)
 class RawTable:
     """The input columns of a table as read.

@@ -25,7 +25,7 @@ from motley.core.arrays import Floats, Ids
 from motley.core.errors import DataError
 from motley.tasks.origin import Origin
 from motley.tasks.preparation import FieldsPreparation
-from motley.tasks.raw_table import decoded
+from motley.tasks.raw_table import decoded, reading_of
 from motley.tasks.spellings import DateOrder, date_number, readable_orders
 from motley.tasks.table_options import TableOptions
 from motley.tasks.task import Dataset
@@ -260,7 +260,7 @@ def warn_of_times(dataset: Dataset, line: str) -> None:
     by = dataset.in_order
     if not by or dataset.test.any() or dataset.divided is not None:
         return
-    times = dict(dataset.reading.times) if dataset.reading is not None else {}
+    times = dict(reading_of(dataset.reading).times)
     seen = "the rows of a client hardly change from one to the next, as in a series"
     if by in times:
         seen = f"column {by!r} rises or falls along the rows of every client, like their time"

@@ -16,17 +16,23 @@ Counts and sums are 64 bits each, a word is its UTF-8 bytes and a closing one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from torch import Tensor
+from typing_extensions import override
 
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.client_names import client_in_words
 from motley.core.errors import DataError
 from motley.tasks.preparation import (
+    FittedTable,
     NumberColumn,
+    Preparation,
     StatisticsTraffic,
     TablePreparation,
+    UnfittedTable,
     WordColumn,
     table_preparation,
 )
@@ -35,6 +41,41 @@ from motley.tasks.table_options import TableOptions
 
 _BITS = 64
 """Bits of a count or a sum, which travel in double precision."""
+
+
+@dataclass(frozen=True)
+class MeasuredTable(UnfittedTable):
+    """A table whose training rows are measured."""
+
+    raw: RawTable
+
+    @property
+    @override
+    def by_client(self) -> bool:
+        return self.raw.options.scale == "client"
+
+    @override
+    def fit(
+        self,
+        rows: Ints,
+        owner: Ids,
+        train: Bools,
+        population: int,
+        names: Sequence[str] = (),
+        whose: Ids | None = None,
+    ) -> FittedTable:
+        fitted, traffic = fit(self.raw, rows, owner, train, population=population, names=names)
+        return FittedTable(fitted.inputs(self.raw, whose), fitted, traffic)
+
+    @override
+    def inputs_of(self, values: Tensor, preparation: Preparation) -> Tensor:
+        if not isinstance(preparation, TablePreparation):
+            raise TypeError(f"got {type(preparation).__name__}; expected what fit returned")
+        columns = (
+            column._replace(values=values[:, j].numpy())
+            for j, column in enumerate(self.raw.columns)
+        )
+        return preparation.inputs(tuple(columns))
 
 
 class ClientSums(NamedTuple):

@@ -68,6 +68,7 @@ from motley.tasks.row_times import (
     windows_of_columns,
     windows_of_samples,
 )
+from motley.tasks.statistics import MeasuredTable
 from motley.tasks.table_files import read_arrow, separators_of, table_kind
 from motley.tasks.table_lines import file_rows, kept_rows, refuse_footer
 from motley.tasks.table_options import TableOptions
@@ -334,7 +335,7 @@ def make_dataset(
         names=names,
         notes=notes,
         preparation=preparation,
-        table=table,
+        table=None if table is None else MeasuredTable(table),
         measured=measured,
         client_names=clients,
         target_shape=dense,

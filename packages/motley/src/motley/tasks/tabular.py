@@ -19,7 +19,7 @@ from motley.core.keys import Key
 from motley.tasks.models import Model, factory
 from motley.tasks.public_classes import Classes, with_classes
 from motley.tasks.row_splits import RowSplit, row_split
-from motley.tasks.row_times import TOML_LINE, check_no_windows
+from motley.tasks.row_times import TOML_LINE, check_no_windows, warn_of_times
 from motley.tasks.table_options import TableOptions
 from motley.tasks.table_readers import BUILTIN, read_table
 from motley.tasks.task import Dataset, TaskSource
@@ -114,6 +114,10 @@ class Tabular(TableOptions, TaskSource):
         if dataset.table is not None:
             return dataset
         return dataclasses.replace(dataset, x=dataset.x.float())
+
+    @override
+    def warn_of_order(self, dataset: Dataset) -> None:
+        warn_of_times(dataset, TOML_LINE)
 
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
