@@ -15,26 +15,27 @@ from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.untrusted import shortened
 from motley.experiments.document import to_toml
 from motley.experiments.store import slug
-from motley.tasks.client_folders import client_files, is_client_file, stem
-from motley.tasks.client_parts import is_table, table_options
 from motley.tasks.federate import Split
-from motley.tasks.formats import patches
 from motley.tasks.origin import Origin
-from motley.tasks.own_federation import from_files, natural_federation
-from motley.tasks.raw_table import joined, raw_table, reading_of
-from motley.tasks.row_labels import read_row_column
-from motley.tasks.row_times import ORDER
-from motley.tasks.table_files import is_table_file, read_arrow
-from motley.tasks.table_options import TableOptions
-from motley.tasks.table_readers import (
+from motley.tasks.table_kinds import is_table_file
+from motley.tasks.task import Federation
+from motley.tasks.unscaled import large_targets
+from motley_data.client_folders import client_files, is_client_file, stem
+from motley_data.client_parts import is_table, table_options
+from motley_data.formats import patches
+from motley_data.own_federation import from_files, natural_federation
+from motley_data.raw_table import joined, raw_table, reading_of
+from motley_data.row_labels import read_row_column
+from motley_data.row_times import ORDER
+from motley_data.table_files import read_arrow
+from motley_data.table_options import TableOptions
+from motley_data.table_readers import (
     are_numbers,
     make_dataset,
     read_columns,
     read_parts,
     take_columns,
 )
-from motley.tasks.task import Federation
-from motley.tasks.unscaled import large_targets
 
 LEFT_OUT = "columns left out"
 """The federation's note of columns that are no inputs: dates, ids, and words among numbers."""
@@ -89,7 +90,7 @@ def federation_of(
     label: the column of what is to be predicted; ``label`` by default.
     client: the column of clients, of a single table.
     table: how files are written and columns read, options of
-    :class:`~motley.tasks.table_options.TableOptions`.
+    :class:`~motley_data.table_options.TableOptions`.
 
     Raises
     ------
