@@ -91,7 +91,7 @@ MODEL = {
 
 def speakers() -> dict[str, str]:
     """Return the text of each speaker of the federation, by name."""
-    from motley.tasks.datasets import load_shakespeare
+    from motley_data.datasets import load_shakespeare
 
     found = load_shakespeare(None)
     whole = [train + test for train, test in zip(found.train, found.test, strict=True)]

@@ -162,7 +162,7 @@ def _divided(pfllib: Path) -> tuple[Parts, Parts]:
     Within a class, samples are in the order of the original files, and PFLlib shuffles class by
     class, so that the parts are PFLlib's.
     """
-    from motley.tasks.datasets import load_dataset
+    from motley_data.datasets import load_dataset
 
     images = load_dataset("cifar10")
     spec = importlib.util.spec_from_file_location(

@@ -121,8 +121,8 @@ def differences(
 ) -> tuple[float, float]:
     """Return the largest difference of a weight between both, and the largest move of one."""
     from motley.experiments.build import build
+    from motley.tasks import from_clients, own_task
     from motley.tasks.batch_orders import TorchLoaders
-    from motley.tasks.own import from_clients, own_task
 
     makers = factories(side, classes)
     sizes = tuple(len(y) for _, y in clients)

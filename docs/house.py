@@ -16,6 +16,7 @@ HOLDS = {
     "motley_papers": "recipes, what was measured",
     "motley_flower": "deployments, secure sums",
     "motley_advice": "inspect, tune, twin",
+    "motley_data": "public data, tables, folders",
     "motley_privacy": "private training, its audits",
     "motley_ray": "runs on a Ray cluster",
     "motley": "public names, the command",
@@ -34,7 +35,7 @@ HOLDS = {
     "core": "records, keys, errors",
 }
 """Package -> what it holds, in a few words."""
-BESIDE = ("motley_advice", "motley_flower", "motley_papers", "motley_privacy", "motley_ray")
+BESIDE = tuple(name for name in HOLDS if name.startswith("motley_"))
 WIDTH = 660
 BOX = (206, 46)
 GAP = 10
@@ -109,8 +110,8 @@ def _imports() -> dict[str, set[str]]:
         if name not in (*BESIDE, "commands"):
             # the version of Motley, which the package itself says, is no layer
             found[name].discard("motley")
-    # what its facade names for type checkers alone
-    found["motley"] -= set(BESIDE)
+    for name in ("motley", "tasks"):  # what they name for type checkers alone
+        found[name] -= set(BESIDE)
     return found
 
 

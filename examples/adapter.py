@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import motley
-from motley.tasks.own import from_arrays, own_task
+from motley.tasks import from_arrays, own_task
 
 WIDTH = 128
 RANK = 4

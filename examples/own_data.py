@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 import motley
-from motley.tasks.own import from_clients, own_task
+from motley.tasks import from_clients, own_task
 
 
 def clinic(k: int) -> tuple[np.ndarray, np.ndarray]:

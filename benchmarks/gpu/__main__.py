@@ -86,7 +86,7 @@ def skipped(stage: Stage, options: Options) -> str | None:
             else f"no pfl-research in {options.peer}; name a Python that has it, --peer PYTHON"
         )
     if stage.name == "recipes" and not options.smoke:
-        from motley.tasks.public_data.search import search
+        from motley_data.public_data.search import search
 
         if next(search("cifar10"), None) is None:
             return "no CIFAR-10 here; name the folder that has it, MOTLEY_DATA=folder"

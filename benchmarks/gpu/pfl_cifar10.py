@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.gpu.records import Rows, stage_options
 from motley.experiments.build import build
 from motley.tasks.precision import Precision
-from motley.tasks.public_data.search import search
+from motley_data.public_data.search import search
 from motley_papers import output
 from motley_papers.recipe import read
 from motley_papers.reproduce import plan, reproduce

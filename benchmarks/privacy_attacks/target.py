@@ -15,7 +15,7 @@ from torch import nn
 
 import motley
 from motley.core.errors import ConfigError
-from motley.tasks.own import from_clients, own_task
+from motley.tasks import from_clients, own_task
 
 CLIENTS = 5
 ROUNDS = 12

@@ -23,8 +23,8 @@ from motley.experiments.registry import build, catalogue
 from motley.experiments.run_data import task_of
 from motley.experiments.sweep import expand
 from motley.tasks.image import Image
-from motley.tasks.tabular import Tabular
 from motley.tasks.task import Task
+from motley_data.tabular import Tabular
 
 __all__ = ["Case", "combinations", "examples", "privacy_table"]
 

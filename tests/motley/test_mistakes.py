@@ -24,7 +24,7 @@ from torch.utils.data import TensorDataset
 
 import motley
 from motley.cli import call
-from motley.tasks.own import from_clients, own_task
+from motley.tasks import from_clients, own_task
 
 DIGITS = """name = "small"
 population = 10

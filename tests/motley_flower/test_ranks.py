@@ -13,7 +13,7 @@ import motley
 from motley.core.errors import CodecError, ConfigError
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
-from motley.tasks.own import from_clients, own_task
+from motley.tasks import from_clients, own_task
 from motley.testing.algorithms import adapted, mlp
 from motley.transport.packet import Packet
 from motley_flower.deployed.client_app import Node

@@ -8,8 +8,8 @@ from torch import nn
 
 from motley.experiments.build import prepare
 from motley.experiments.config import Experiment
+from motley.tasks import from_clients, own_task
 from motley.tasks.batch_orders import Carried
-from motley.tasks.own import from_clients, own_task
 from motley_flower.deployed.server_app import refuses
 
 

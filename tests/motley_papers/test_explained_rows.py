@@ -43,7 +43,7 @@ HEAD = "method | accuracy | uniform"
 MADE = """
 import numpy as np
 from torch import nn
-from motley.tasks.own import from_clients, own_task
+from motley.tasks import from_clients, own_task
 
 def make(folder, *, seed, slope=1.0):
     x = np.full((8, 1), slope * seed, np.float32)

@@ -15,7 +15,7 @@ import torch
 from motley.algorithms.parts import Part, Upload, aggregate
 from motley.core.errors import DataError
 from motley.selectors import Selector
-from motley.tasks.public_data.places import places
+from motley_data.public_data.places import places
 from motley_papers import flamby
 from motley_papers.flamby import (
     Cyclic,

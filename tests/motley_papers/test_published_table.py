@@ -245,7 +245,7 @@ def test_the_command_runs_a_table_and_refuses_what_is_of_recipes(table, tmp_path
 OWN = """
 import numpy as np
 from torch import nn
-from motley.tasks.own import from_clients, own_task
+from motley.tasks import from_clients, own_task
 
 def make(folder, *, seed, slope=1.0):
     x = np.full((8, 1), slope, np.float32)

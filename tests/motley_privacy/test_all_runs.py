@@ -15,8 +15,8 @@ from motley.core.errors import ConfigError, StoreError
 from motley.experiments.config import Experiment
 from motley.results.privacy_section import claims
 from motley.tasks.own import own_task
-from motley.tasks.own_federation import from_arrays
 from motley_advice.tuning.results import worries
+from motley_data.own_federation import from_arrays
 from motley_privacy.accounting import Release, bound
 from motley_privacy.all_runs import all_epsilon, ledgers, set_budget
 

@@ -25,8 +25,8 @@ from motley.experiments.config import Experiment
 from motley.selectors.poisson import Poisson
 from motley.selectors.power_of_choice import PowerOfChoice
 from motley.selectors.uniform import Uniform
+from motley.tasks import from_clients, own_task
 from motley.tasks.held_out import hold_out_clients
-from motley.tasks.own import from_clients, own_task
 from motley.transport.allocators.uniform_ratio import UniformAllocator
 from motley.world import DEVICES
 from motley.world.devices import ConstantDevice, ShiftedExponential

@@ -20,7 +20,7 @@ from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.experiments.registry import catalogue
 from motley.rounds.learning import Learning
-from motley.tasks.own import from_clients, own_task
+from motley.tasks import from_clients, own_task
 from motley.testing.algorithms import adapted, mlp
 from motley.world.interfaces import Failures
 from motley_privacy.noise import noisy_shares

@@ -24,8 +24,8 @@ from motley.experiments.store import RunFolder, default_folder
 from motley.experiments.trackers import running as trackers
 from motley.experiments.trackers.tracker import TrackedRun
 from motley.tasks.own import own_task
-from motley.tasks.own_federation import from_arrays
 from motley.tasks.weight_files import read_weights
+from motley_data.own_federation import from_arrays
 from motley_privacy import private_admission, run_secret
 from motley_privacy.noise import SecretRandomness, entropy_of, noise_steps
 from motley_privacy.published import kind_of

@@ -16,7 +16,7 @@ from motley.algorithms.phases import Passed
 from motley.core.errors import ConfigError
 from motley.core.layout import Entry, Layout
 from motley.experiments.build import build
-from motley.tasks.own import from_clients, own_task
+from motley.tasks import from_clients, own_task
 from tests.motley.algorithms.test_fml import drawn, flat, keys, loaded, narrow, scores, wide
 from tests.motley.experiments.test_unlike_models import finished, models_of
 

@@ -29,7 +29,7 @@ from motley.core.layout import Entry, Layout
 from motley.engines.engine import Job
 from motley.engines.local import Sequential
 from motley.experiments.build import build
-from motley.tasks.own import from_clients, own_task
+from motley.tasks import from_clients, own_task
 from motley.tasks.task import ModelState
 from motley.testing.algorithms import Play
 

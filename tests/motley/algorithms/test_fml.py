@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy, kl_div, log_softmax, softmax
 
 from motley.core.errors import ConfigError
 from motley.experiments.build import build
-from motley.tasks.own import from_clients, own_task
+from motley.tasks import from_clients, own_task
 from tests.motley.experiments.test_unlike_models import finished, models_of
 
 

@@ -26,10 +26,10 @@ from motley.algorithms.parts import JobContext, Part, ServerContext, ServerState
 from motley.core.adapters import adapters_of, merged_of, ranked
 from motley.core.errors import ConfigError, ModelError
 from motley.experiments.build import build
+from motley.tasks import from_clients, own_task
 from motley.tasks.flat import construct, layout_of
 from motley.tasks.initial_weights import check
 from motley.tasks.merged import merging
-from motley.tasks.own import from_clients, own_task
 from motley.tasks.task import ModelState
 from motley.testing.algorithms import Adapted, Play, adapted, mlp, normed
 from tests.rows import Rows

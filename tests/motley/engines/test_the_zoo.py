@@ -34,7 +34,7 @@ BATCHED = {
 }
 
 
-SEQUENCES = {"leaf_lstm", "transformer"}  # tests/motley/tasks/test_text_task.py
+SEQUENCES = {"leaf_lstm", "transformer"}  # tests/motley_data/test_text_task.py
 
 
 def test_the_zoo_is_whole() -> None:

@@ -6,8 +6,8 @@ import motley
 from motley.core.errors import StoreError
 from motley.experiments.config import Experiment
 from motley.experiments.data_variants import data_variants
-from motley.tasks.public_data.facts import PUBLIC
-from tests.motley.tasks import layouts
+from motley_data.public_data.facts import PUBLIC
+from tests.motley_data import layouts
 
 KEYS = {
     "population": 4,

@@ -12,7 +12,7 @@ import pytest
 from motley.core.errors import ConfigError, DataError
 from motley.experiments.build import build
 from motley.experiments.run import run
-from motley.tasks.preparation import TablePreparation
+from motley_data.table_preparation import TablePreparation
 
 
 @pytest.fixture

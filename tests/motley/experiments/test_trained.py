@@ -23,8 +23,8 @@ from motley.experiments.build import build
 from motley.experiments.client_models import save_client_models
 from motley.experiments.run import run
 from motley.tasks import from_clients, own_task
-from motley.tasks.tabular import Tabular
 from motley.tasks.task import Task
+from motley_data.tabular import Tabular
 
 KEYS: dict[str, Any] = {
     "population": 4,

@@ -264,7 +264,7 @@ def chain(*weights):
 def worked(method, factories, targets, **options):
     """Clients with a sample x = 1 each, after a round of one step of SGD with the rate .1."""
     clients = [(np.ones((1, 1), np.float32), [target]) for target in targets]
-    federation = motley.tasks.own.from_clients(clients, test=clients, **options)
+    federation = motley.tasks.from_clients(clients, test=clients, **options)
     task = motley.tasks.own.own_task(federation, factories)
     given = {
         "task": {"name": "own"},
@@ -325,7 +325,7 @@ def test_a_head_is_trained_on_features_of_unlike_backbones():
 def own_task(**options):
     """Four clients with two samples each, and two architectures."""
     clients = [(np.eye(2, dtype=np.float32) * (k + 1), [0, 1]) for k in range(4)]
-    federation = motley.tasks.own.from_clients(clients, test=clients)
+    federation = motley.tasks.from_clients(clients, test=clients)
     factories = [
         lambda: nn.Linear(2, 2, bias=False),
         lambda: nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)),

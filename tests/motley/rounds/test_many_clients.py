@@ -14,7 +14,7 @@ from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.rounds.loop import RoundLoop
 from motley.rounds.rows import federation_rows
-from motley.tasks.own import from_arrays, own_task
+from motley.tasks import from_arrays, own_task
 
 # and the bytes of state a client that a checkpoint may hold
 SELECTORS: list[tuple[dict[str, Any], int]] = [

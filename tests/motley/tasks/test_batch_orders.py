@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader
 
 import motley
 from motley.core.errors import ConfigError, DataError
+from motley.tasks import from_clients, own_task
 from motley.tasks.batch_orders import Carried, TorchLoaders, batches_of
-from motley.tasks.own import from_clients, own_task
 
 SIZES = (5, 3)
 

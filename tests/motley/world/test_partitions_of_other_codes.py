@@ -14,12 +14,12 @@ import motley
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
 from motley.experiments.run_data import task_of
-from motley.tasks.public_data.canonical import by_class
-from motley.tasks.public_data.search import search
 from motley.tasks.task import Dataset
 from motley.world.partition.heterofl_shards import HeteroFLShards, torch_permutation
 from motley.world.partition.ji_shards import JiShards
 from motley.world.partition.niid_bench import FlowerNiidBench, NiidBench
+from motley_data.public_data.canonical import by_class
+from motley_data.public_data.search import search
 
 KEY = Key(0)
 MNIST = np.repeat(np.arange(10), [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949])

@@ -6,9 +6,9 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from motley.tasks.table_options import TableOptions
-from motley.tasks.tabular import Tabular
 from motley_advice.commands.table_flags import TABLE_FLAGS, written_table
+from motley_data.table_options import TableOptions
+from motley_data.tabular import Tabular
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "table-files.md"
 

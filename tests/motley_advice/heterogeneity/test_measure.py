@@ -18,7 +18,7 @@ from motley.core.errors import DataError
 from motley.core.keys import Key, Streams
 from motley.experiments.config import Experiment
 from motley.experiments.run_data import task_of
-from motley.tasks.own import from_arrays
+from motley.tasks import from_arrays
 from motley.tasks.task import Task
 from motley.world.shift.concept_shift import ClassSwap
 from motley_advice.heterogeneity.findings import Inspection

@@ -14,7 +14,7 @@ from scipy.stats import nbinom, poisson
 from sklearn import datasets
 
 from motley.core.keys import Key
-from motley.tasks.own import from_arrays
+from motley.tasks import from_arrays
 from motley_advice.heterogeneity.class_faults import absent_classes, shared_rows
 from motley_advice.heterogeneity.column_faults import Rows, excess, normal_scores, spread_ratio
 from motley_advice.heterogeneity.findings import Inspection, OutlyingClient

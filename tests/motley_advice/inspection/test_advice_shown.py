@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import motley
-from motley.tasks.own import from_arrays
+from motley.tasks import from_arrays
 from motley_advice.inspection import inspecting
 
 KEYS = {

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import motley
 from motley.cli import app, call
 from motley.core.errors import ConfigError
-from tests.motley.tasks.test_client_folders import TABLE, write
+from tests.motley_data.test_client_folders import TABLE, write
 
 
 @pytest.fixture

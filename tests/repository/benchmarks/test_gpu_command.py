@@ -108,7 +108,7 @@ def test_a_stage_that_takes_too_long_is_ended_and_goes_on_in_the_next_call(
 
 
 def test_recipes_wait_for_their_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("motley.tasks.public_data.search.search", lambda name: iter(()))
+    monkeypatch.setattr("motley_data.public_data.search.search", lambda name: iter(()))
     recipes = next(stage for stage in stages.STAGES if stage.name == "recipes")
     options = stages.Options(tmp_path, "cpu", False, "")
     assert (

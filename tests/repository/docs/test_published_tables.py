@@ -14,7 +14,7 @@ import pytest
 
 from motley.core.components import imports
 from motley.core.csv_text import csv_rows
-from motley.tasks.public_data.places import places
+from motley_data.public_data.places import places
 from motley_papers import published_table, recipe
 from motley_papers.referee import kept
 from tests.places import ROOT

@@ -35,8 +35,8 @@ from motley.selectors.selector import SelectionRule
 from motley.tasks.batch_orders import BatchOrder, Carried, TorchLoaders, drawn_number
 from motley.tasks.metrics import Metric
 from motley.tasks.own import own_task
-from motley.tasks.public_data.places import places
 from motley.tasks.task import Federation, Task
+from motley_data.public_data.places import places
 
 UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases/heart-disease"
 HEART = {
@@ -58,7 +58,7 @@ TURN = 100
 
 def checked(folder: Path | None, name: str, files: Mapping[str, str], source: str) -> Path:
     """Return the folder with a table's files, ``folder`` itself or the folder ``name`` in it or in
-    another place where data lies (:func:`motley.tasks.public_data.places.places`).
+    another place where data lies (:func:`motley_data.public_data.places.places`).
 
     Parameters
     ----------

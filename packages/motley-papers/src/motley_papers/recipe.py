@@ -37,9 +37,9 @@ from motley.core.errors import ConfigError, suggest
 from motley.core.files import no_file
 from motley.experiments import document
 from motley.experiments.config import Experiment
-from motley.experiments.data_variants import download_mb
 from motley.experiments.error_messages import config_error
 from motley.results.measures import AXES
+from motley_data.named_data import download_mb
 from motley_papers import published_table
 from motley_papers.exhibit_pictures import AXES_OF, BY_MEASURE, PICTURES
 from motley_papers.measuring import measure_of

@@ -26,14 +26,14 @@ from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.experiments.config import Experiment
 from motley.experiments.run_data import task_of
-from motley.tasks.datasets import DATASETS
 from motley.tasks.held_out import held_out_ids
 from motley.tasks.image import Image
-from motley.tasks.raw_table import arrow_table, raw_table
-from motley.tasks.table_options import TableOptions
-from motley.tasks.table_readers import BUILTIN
-from motley.tasks.tabular import Tabular
 from motley.tasks.task import IGNORED, Federation, Task
+from motley_data.datasets import DATASETS
+from motley_data.raw_table import arrow_table, raw_table
+from motley_data.table_options import TableOptions
+from motley_data.table_readers import BUILTIN
+from motley_data.tabular import Tabular
 
 Change = Literal[
     "absent",
@@ -397,7 +397,7 @@ class _Worlds:
 
 def _arrow(source: Tabular) -> tuple[Any, str]:
     """Return a table's rows without its clients, and the name of its label."""
-    from motley.tasks.table_readers import builtin_table, read_columns
+    from motley_data.table_readers import builtin_table, read_columns
 
     if source.data in BUILTIN:
         x, y, names = builtin_table(source.data, source.has_classes)

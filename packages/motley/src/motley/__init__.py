@@ -12,7 +12,6 @@ Names are looked up when they are first used: importing Motley loads neither tor
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -50,10 +49,10 @@ if TYPE_CHECKING:
     from motley.results.load import Run
     from motley.results.report import report
     from motley.selectors.selector import SelectionRule, Selector
-    from motley.tasks.flower_partitions import from_flower
     from motley_advice.explanation.explaining import explain
     from motley_advice.inspection.inspecting import inspect
     from motley_advice.tuning.study import tune
+    from motley_data.flower_partitions import from_flower
 
 __version__ = "0.1.0"
 
@@ -132,9 +131,8 @@ _NAMES = {
     "motley.results.load": ("Run",),
     "motley.results.report": ("report",),
     "motley.selectors.selector": ("SelectionRule", "Selector"),
-    "motley.tasks.flower_partitions": ("from_flower",),
 }
-_ADDED = ("explain", "inspect", "tune")
+_ADDED = ("explain", "from_flower", "inspect", "tune")
 """Functions of a distribution beside this one."""
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 _ROOMS = frozenset(
@@ -154,22 +152,11 @@ _ROOMS = frozenset(
 )
 
 
-def _added(name: str) -> Callable[..., Any]:
-    """Return a function of another distribution; of one that is not installed, a function that
-    says so when it is called, so that ``from motley import *`` and ``dir`` work without it."""
-    from motley.core.extensions import extension, required_extension
-
-    def _refuse(*_arguments: object, **_options: object) -> None:
-        required_extension("function", name)
-
-    return extension("function", name) or _refuse
-
-
 def __getattr__(name: str) -> Any:
     if name in _HOME:
         return getattr(importlib.import_module(_HOME[name]), name)
     if name in _ADDED:
-        return _added(name)
+        return importlib.import_module("motley.core.extensions").added_function(name)
     if name in _ROOMS:
         return importlib.import_module(f"motley.{name}")
     raise AttributeError(f"module 'motley' has no attribute {name!r}")

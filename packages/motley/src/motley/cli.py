@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
-from motley.commands import data as data_command
 from motley.commands import watch as watch_command
 from motley.commands.shared_options import (
     AllowImport,
@@ -72,8 +71,6 @@ app = typer.Typer(
     epilog=EXAMPLES,
 )
 
-app.add_typer(data_command.app, name="data")
-
 # Typer carries its own copy of click in some versions and the real one in others: ask it for the
 # class.
 _UsageError: type[Exception] = next(
@@ -87,6 +84,7 @@ _LONGEST = 1000
 
 _BESIDE = (
     "audit-privacy",
+    "data",
     "deployment",
     "explain",
     "forget-noise",

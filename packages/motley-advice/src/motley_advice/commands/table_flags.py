@@ -1,5 +1,5 @@
 """Flags that say how a table is written: options of
-:class:`~motley.tasks.table_options.TableOptions`, which are keys of ``[task]``, too."""
+:class:`~motley_data.table_options.TableOptions`, which are keys of ``[task]``, too."""
 
 from __future__ import annotations
 

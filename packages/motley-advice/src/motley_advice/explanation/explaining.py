@@ -19,7 +19,7 @@ from motley.experiments.sweep import run_points
 from motley.experiments.sweep_point import Point
 from motley.results import measures
 from motley.results.load import Run
-from motley.tasks.public_data import reading
+from motley.tasks.kept_data import last_kept
 from motley_advice.explanation.compared_results import Given, Reading, made_here, why_run_again
 from motley_advice.explanation.explanation_plan import ExplanationPlan, plan_of
 from motley_advice.explanation.shapley import CauseShares, Combination, shares
@@ -162,7 +162,7 @@ def explain(
     ``motley.explain("mine.toml", "runs/theirs/3f9a").shares.each.mean(axis=1)``
     """
     folder = None if data is None else Path(data)
-    with imports(allow_import), reading.last_kept():
+    with imports(allow_import), last_kept():
         plan = plan_of(
             a,
             b,

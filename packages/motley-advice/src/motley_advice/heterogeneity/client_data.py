@@ -22,9 +22,10 @@ from motley.core.client_names import name_of
 from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.tasks.preparation import ArrayPreparation, NumberColumn, Preparation, TablePreparation
+from motley.tasks.preparation import ArrayPreparation, Preparation
 from motley.tasks.task import Federation, Targets, label_counts
 from motley_advice.heterogeneity.features import cheap_features
+from motley_data.table_preparation import NumberColumn, TablePreparation
 
 BINS = 5
 """Quantile bins of a regression's first target, which stand for classes."""

@@ -59,7 +59,7 @@ def measure(
     Example
     -------
     >>> import numpy as np
-    >>> from motley.tasks.own import from_arrays
+    >>> from motley.tasks import from_arrays
     >>> x, y = np.arange(80.0).reshape(40, 2), np.arange(40) // 20
     >>> found = measure(from_arrays(x, y, np.arange(40) // 20), Key(0))
     >>> round(found["label_divergence"].value, 2), found["missing_classes"].value

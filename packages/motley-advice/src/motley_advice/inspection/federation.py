@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from motley.core.arrays import Floats
 from motley.results.blocks import Picture
-from motley.tasks.column_table import ColumnTable
 from motley.tasks.task import Federation
 from motley_advice.heterogeneity.findings import Inspection
+from motley_data.column_table import ColumnTable
 
 
 @dataclass(frozen=True, eq=False)

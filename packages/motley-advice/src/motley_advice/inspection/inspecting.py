@@ -22,7 +22,6 @@ from motley.results.blocks import Picture
 from motley.results.load import Run
 from motley.results.measures import grouped_notes
 from motley.results.selection_plots import class_picture
-from motley.tasks.column_table import column_table
 from motley.tasks.task import Federation, Task
 from motley_advice.heterogeneity.findings import Finding, Inspection
 from motley_advice.heterogeneity.measure import measure
@@ -40,6 +39,7 @@ from motley_advice.inspection.pitfalls_of_sets import one_constant_for_all, pitf
 from motley_advice.inspection.planned import synchronous_loop
 from motley_advice.inspection.sources import InspectionSource, source_of
 from motley_advice.inspection.system import system_findings
+from motley_data.column_table import column_table
 
 VARIANTS = 40
 """Variants of an experiment that are searched for pitfalls, at most."""
@@ -98,7 +98,7 @@ def inspect(
     tell: is told what goes on, a few words at a time.
     label, client: the columns of a table that hold the labels and the clients.
     table: how the files of a table are written and its columns read, e.g. ``{"decimal": ",",
-    "gaps": ["", "-9"]}``; options of :class:`~motley.tasks.table_options.TableOptions`.
+    "gaps": ["", "-9"]}``; options of :class:`~motley_data.table_options.TableOptions`.
 
     Raises
     ------

@@ -15,26 +15,27 @@ from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.untrusted import shortened
 from motley.experiments.document import to_toml
 from motley.experiments.store import slug
-from motley.tasks.client_folders import client_files, is_client_file, stem
-from motley.tasks.client_parts import is_table, table_options
 from motley.tasks.federate import Split
-from motley.tasks.formats import patches
 from motley.tasks.origin import Origin
-from motley.tasks.own_federation import from_files, natural_federation
-from motley.tasks.raw_table import TableReading, joined, raw_table
-from motley.tasks.row_labels import read_row_column
-from motley.tasks.row_times import ORDER
-from motley.tasks.table_files import is_table_file, read_arrow
-from motley.tasks.table_options import TableOptions
-from motley.tasks.table_readers import (
+from motley.tasks.table_kinds import is_table_file
+from motley.tasks.task import Federation
+from motley.tasks.unscaled import large_targets
+from motley_data.client_folders import client_files, is_client_file, stem
+from motley_data.client_parts import is_table, table_options
+from motley_data.formats import patches
+from motley_data.own_federation import from_files, natural_federation
+from motley_data.raw_table import joined, raw_table, reading_of
+from motley_data.row_labels import read_row_column
+from motley_data.row_times import ORDER
+from motley_data.table_files import read_arrow
+from motley_data.table_options import TableOptions
+from motley_data.table_readers import (
     are_numbers,
     make_dataset,
     read_columns,
     read_parts,
     take_columns,
 )
-from motley.tasks.task import Federation
-from motley.tasks.unscaled import large_targets
 
 LEFT_OUT = "columns left out"
 """The federation's note of columns that are no inputs: dates, ids, and words among numbers."""
@@ -89,7 +90,7 @@ def federation_of(
     label: the column of what is to be predicted; ``label`` by default.
     client: the column of clients, of a single table.
     table: how files are written and columns read, options of
-    :class:`~motley.tasks.table_options.TableOptions`.
+    :class:`~motley_data.table_options.TableOptions`.
 
     Raises
     ------
@@ -123,7 +124,7 @@ def federation_of(
         column=client,
     )
     dataset = read(options=options)
-    times = dataset.reading.times if dataset.reading else ()
+    times = reading_of(dataset.reading).times
     remarks: tuple[str, ...] = ()
     if numbers and bool((y == np.floor(y)).all()):
         remarks = (f"{label}: {len(np.unique(y)):,} whole numbers, which are predicted as such",)
@@ -138,7 +139,7 @@ def federation_of(
     elif dataset.windows or dataset.in_order:
         times, remarks = ((ORDER, ""),), (*remarks, _IN_ORDER)
     federation = natural_federation(dataset, Split("client", _NONE), 0)
-    reading = dataset.reading or TableReading()
+    reading = reading_of(dataset.reading)
     reading = replace(reading, times=times, remarks=(*reading.remarks, *remarks))
     return _noted(replace(federation, reading=reading), options, why)
 
@@ -157,10 +158,9 @@ def experiment_of(
     ----------
     federation: that of the table, label, client and table of :func:`federation_of`.
     """
-    unread = federation.reading.unread if federation.reading else ()
-    times = federation.reading.times if federation.reading else ()
-    names = dict.fromkeys([*table.get("drop", ()), *(name for name, _ in unread)])
-    left_out = [name for name in names if name not in dict(times)]
+    reading = reading_of(federation.reading)
+    names = dict.fromkeys([*table.get("drop", ()), *(name for name, _ in reading.unread)])
+    left_out = [name for name in names if name not in dict(reading.times)]
     name = "tabular" if federation.targets == "classes" else "tabular_regression"
     task = {
         "name": name,
@@ -171,7 +171,7 @@ def experiment_of(
         **table,
         **({"drop": left_out} if left_out else {}),
     }
-    for by, order in times:
+    for by, order in reading.times:
         task["test"] = {"last": _LAST, "by": by}
         if order and "dates" not in table:
             task["dates"] = order
@@ -266,7 +266,7 @@ def _noted(federation: Federation, options: TableOptions, why: Mapping[str, str]
     """Return the federation with a note of the columns that were left out, and why."""
     if not options.drop:
         return federation
-    reading = federation.reading or TableReading()
+    reading = reading_of(federation.reading)
     unread = tuple((name, why.get(name, reason)) for name, reason in reading.unread)
     first = sorted(unread, key=lambda pair: pair[0] not in why)
     return replace(

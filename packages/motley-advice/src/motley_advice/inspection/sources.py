@@ -16,7 +16,6 @@ from motley.experiments.document import parse_settings
 from motley.experiments.run import as_experiment, with_own
 from motley.experiments.sweep import expand
 from motley.results.load import Run, load_all
-from motley.tasks.formats import recognises
 from motley.tasks.task import Federation, Task
 from motley_advice.inspection.own_tables import (
     experiment_of,
@@ -24,6 +23,7 @@ from motley_advice.inspection.own_tables import (
     holds_tables,
     table_name,
 )
+from motley_data.formats import recognises
 
 _SAME = (
     "task",

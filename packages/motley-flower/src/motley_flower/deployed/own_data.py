@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from motley.core.arrays import Ints
 from motley.core.errors import ConfigError, DataError
 from motley.core.ragged import Ragged
-from motley.tasks.formats.sample_checks import class_labels, features
 from motley.tasks.own import own_task
 from motley.tasks.own_loss import LossFunction, Over
 from motley.tasks.task import Federation, Task, Transform
+from motley_data.formats.sample_checks import class_labels, features
 
 Make = Callable[[], nn.Module]
 

@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.extensions import extensions, required_extension
-from motley.core.own_code import in_one_line, place_in_own_code
+from motley.core.own_code import in_one_line, is_motley, place_in_own_code
 
 _IMPORTS: ContextVar[bool] = ContextVar("imports", default=False)
 
@@ -68,13 +68,14 @@ class Catalogue:
     kind: the key in the experiment file, e.g. ``"selector"``.
     builtin: name -> ``"module:Class"``.
     base: ``"module:Class"`` of the class that every component of this kind extends.
-    beside: names that a distribution of Motley's repository adds, which may not be installed.
+    beside: names that a distribution of Motley's repository adds, which may not be installed, and
+    the names of their classes.
     """
 
     kind: str
     builtin: Mapping[str, str]
     base: str = "builtins:object"
-    beside: tuple[str, ...] = ()
+    beside: Mapping[str, str] = field(default_factory=dict)
     _classes: dict[str, type] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -106,7 +107,9 @@ class Catalogue:
 
     def is_builtin(self, cls: type) -> bool:
         """Return whether a class is Motley's own component of this kind."""
-        return _path(cls) in self.builtin.values()
+        path = _path(cls)
+        beside = (self.targets.get(name) for name in self.beside)
+        return path in self.builtin.values() or (is_motley(path) and path in beside)
 
     def get(self, name: str, key: str | None = None) -> type:
         """Return the class of a component.
@@ -320,12 +323,15 @@ def class_named(catalogues: Iterable[Catalogue], name: str) -> type:
 
     Raises
     ------
-    AttributeError: there is none.
+    AttributeError: there is none. ConfigError: it is of a distribution that is not installed.
     """
     for catalogue in catalogues:
         for target in catalogue.builtin.values():
             if target.endswith(f":{name}"):
                 return _imported(target)
+        for component, class_name in catalogue.beside.items():
+            if class_name == name:
+                return catalogue.get(component)
     raise AttributeError(f"there is no component {name!r} here")
 
 

@@ -3,14 +3,16 @@
 Motley imports none of them: the command asks here what is installed beside it. A distribution adds
 a command to the group ``motley.command``, a public function of ``motley`` to ``motley.function``, a
 kind of ``motley list`` to ``motley.listing``, what reads a table of the experiment file and does
-what it asks for to ``motley.table``, a section of the report to ``motley.report``, advice
-for ``motley inspect`` to ``motley.advice``, what makes a side of ``motley explain`` to
+what it asks for to ``motley.table``, readers of data to ``motley.data``, what restores a saved
+preparation of its kind to ``motley.preparation``, a section of the report to ``motley.report``,
+advice for ``motley inspect`` to ``motley.advice``, what makes a side of ``motley explain`` to
 ``motley.explained``, a module that runs experiments elsewhere to ``motley.runner``, and components
 to the group of their kind.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from importlib import metadata
 from typing import Any
@@ -19,22 +21,34 @@ from motley.core.errors import ConfigError
 
 COMES_WITH = {
     "audit-privacy": "motley-privacy",
+    "column_table": "motley-data",
+    "data": "motley-data",
     "deployment": "motley-flower",
     "explain": "motley-advice",
     "forget-noise": "motley-privacy",
+    "from_arrays": "motley-data",
+    "from_clients": "motley-data",
+    "from_files": "motley-data",
+    "from_flower": "motley-data",
+    "hf": "motley-data",
     "inspect": "motley-advice",
+    "named": "motley-data",
     "predicted": "motley-advice",
     "privacy": "motley-privacy",
     "privacy-ledger": "motley-privacy",
     "ray": "motley-ray",
     "recipe": "motley-papers",
     "reproduce": "motley-papers",
+    "table": "motley-data",
+    "tabular": "motley-data",
+    "tabular_regression": "motley-data",
+    "text": "motley-data",
     "tune": "motley-advice",
     "twin": "motley-advice",
     "what-if": "motley-advice",
 }
-"""Commands, functions, tables, sections, kinds, engines and runners that a distribution of Motley's
-repository adds, and its folder there."""
+"""Commands, functions, tables, sections, kinds, engines, tasks, readers and runners that a
+distribution of Motley's repository adds, and its folder there."""
 
 
 def extensions(group: str) -> dict[str, metadata.EntryPoint]:
@@ -56,8 +70,15 @@ def extension(group: str, name: str) -> Any:
         return None
 
 
-def required_extension(group: str, name: str, key: str | None = None) -> Any:
-    """Import and return what a package adds to a group under a name; ``key`` is that of an error.
+def required_extension(
+    group: str, name: str, key: str | None = None, wanted: str | None = None
+) -> Any:
+    """Import and return what a package adds to a group under a name.
+
+    Parameters
+    ----------
+    key: of an error.
+    wanted: what is asked for in words, for an error; None: the name.
 
     Raises
     ------
@@ -67,11 +88,21 @@ def required_extension(group: str, name: str, key: str | None = None) -> Any:
     if component is None:
         folder = COMES_WITH[name]
         raise ConfigError(
-            f"{name!r} comes with {folder}, which is not installed; in a checkout of Motley: pip "
-            f"install ./packages/{folder}",
+            f"{wanted or repr(name)} comes with {folder}, which is not installed; in a checkout of "
+            f"Motley: pip install ./packages/{folder}",
             key,
         )
     return component
+
+
+def added_function(name: str) -> Callable[..., Any]:
+    """Return a function of another distribution; of one that is not installed, a function that
+    says so when it is called, so that ``from motley import *`` and ``dir`` work without it."""
+
+    def _refuse(*_arguments: object, **_options: object) -> None:
+        required_extension("function", name)
+
+    return extension("function", name) or _refuse
 
 
 @cache

@@ -45,6 +45,12 @@ which are much faster than a hash."""
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented), range)
 _NAMED_ONLY = {"torch", "numpy", "motley"}  # the numerics of a run record their versions
+_FORMERLY = {
+    "motley_data": "motley.tasks",
+    "motley_data.table_preparation": "motley.tasks.preparation",
+}
+"""Packages and modules of Motley's repository, and where they were when fingerprints first had
+them: they count by the names of then, so that the ids of runs stay."""
 _CLASS_NOISE = {
     "__dict__",
     "__weakref__",
@@ -300,7 +306,7 @@ def _reference(to: _Hasher, value: Any, where: str, names: set[str]) -> None:
 
 
 def _module(to: _Hasher, value: types.ModuleType, names: set[str] = frozenset()) -> None:  # type: ignore[assignment]
-    to.token("module", value.__name__)
+    to.token("module", _former(value.__name__))
     if is_installed(value.__name__):
         return to.token("version", _version(value.__name__))
     for name in sorted(names & vars(value).keys()):
@@ -311,7 +317,7 @@ def _module(to: _Hasher, value: types.ModuleType, names: set[str] = frozenset())
 
 def _imported(to: _Hasher, name: str, names: set[str]) -> None:
     """Add a module that a function imports when it is called."""
-    to.token("import", name)
+    to.token("import", _former(name))
     if is_installed(name):
         return to.token("version", _version(name))
     try:
@@ -472,7 +478,7 @@ def _network(to: _Hasher, value: Any) -> None:
 def is_installed(name: object) -> bool:
     """Return whether a module belongs to Python, to an installed library or to Motley, so that its
     name says enough."""
-    top = str(name).partition(".")[0]
+    top = _former(str(name)).partition(".")[0]
     if top in sys.stdlib_module_names or top == "motley" or name is None:
         return True
     origin = getattr(sys.modules.get(str(name)), "__file__", None) or getattr(
@@ -489,8 +495,14 @@ def is_installed(name: object) -> bool:
     )
 
 
+def _former(name: str) -> str:
+    """Return the name by which a module counts."""
+    top, dot, below = name.partition(".")
+    return _FORMERLY.get(name) or _FORMERLY.get(top, top) + dot + below
+
+
 def _version(name: str) -> str:
-    top = name.partition(".")[0]
+    top = _former(name).partition(".")[0]
     if top in _NAMED_ONLY:
         return ""
     version = getattr(sys.modules.get(top), "__version__", None)
@@ -503,9 +515,8 @@ def _version(name: str) -> str:
 
 
 def _by_name(to: _Hasher, value: Any) -> None:
-    to.token(
-        "installed", f"{value.__module__}.{value.__qualname__} {_version(value.__module__ or '')}"
-    )
+    module = value.__module__ and _former(value.__module__)
+    to.token("installed", f"{module}.{value.__qualname__} {_version(value.__module__ or '')}")
 
 
 def _found_by_name(value: Any) -> bool:

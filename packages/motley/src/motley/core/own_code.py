@@ -140,6 +140,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 _DISTRIBUTIONS = (
     "motley",
     "motley_advice",
+    "motley_data",
     "motley_flower",
     "motley_papers",
     "motley_privacy",

@@ -23,7 +23,7 @@ ENGINES = Catalogue(
         "processes": "motley.engines.processes:Processes",
     },
     base="motley.engines.engine:Engine",
-    beside=("ray",),
+    beside={"ray": "RayCluster"},
 )
 
 _SMALL = 100_000

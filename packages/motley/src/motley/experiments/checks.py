@@ -28,12 +28,11 @@ from motley.rounds.channel import Channel, empty_upload
 from motley.rounds.run_config import RunConfig
 from motley.rounds.upload_signals import SERVER_SIGNALS
 from motley.selectors.selector import Selector
-from motley.tasks.formats.sample_checks import REGRESSION
 from motley.tasks.metrics import COLUMNS, chosen
 from motley.tasks.own import sample_outputs
 from motley.tasks.own_loss import plain_function
 from motley.tasks.precision import uncomputable
-from motley.tasks.table_readers import MOST_CLASSES
+from motley.tasks.targets import MOST_CLASSES, REGRESSION
 from motley.tasks.task import NO_CLASSES, ModelState, Task
 from motley.tasks.unscaled import large_targets
 from motley.timing.synchrony import Synchrony

@@ -33,6 +33,7 @@ from motley.algorithms.torch_optimizer import as_solver
 from motley.algorithms.weights import Weighting
 from motley.core.components import imports
 from motley.core.errors import ConfigError, suggest
+from motley.core.extensions import extension
 from motley.core.files import ReadsFiles, files_digest, is_file
 from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.keys import PURPOSES
@@ -67,13 +68,11 @@ from motley.experiments.lineage import digest_of, lineage_id
 from motley.experiments.shown import ShownExperiment
 from motley.rounds.guard import Guard
 from motley.rounds.run_config import EvaluationSchedule, Recalibrate, Stop
-from motley.tasks.datasets import DATASETS
 from motley.tasks.federate import Split
 from motley.tasks.held_out import held_out_count
 from motley.tasks.metrics import as_metric
 from motley.tasks.own import Own
 from motley.tasks.precision import Precision
-from motley.tasks.table_readers import BUILTIN
 from motley.tasks.task import Task
 
 if TYPE_CHECKING:  # the types of components, by key
@@ -827,13 +826,21 @@ def _split_of_own(task: Task, split: Any) -> dict[str, Any]:
     return {"test": test} if held is None else {"test": test, "holdout_clients": held}
 
 
+def _task_of(data: str) -> str | None:
+    """Return the task that reads a data set of this name; None where no set has it."""
+    if data == "digits":
+        return "image"
+    named = extension("data", "named")
+    return None if named is None else named.task_of(data)
+
+
 def _check_places(experiment: Experiment) -> None:
     """Refuse a data set that is written as the task, and a processor that is written as the model
     of clients' speed or the engine."""
     data = str(experiment.task.get("name", ""))
-    tasks = {**dict.fromkeys(("digits", *DATASETS), "image"), **dict.fromkeys(BUILTIN, "tabular")}
-    if data in tasks and data not in registry.catalogue("task").targets:
-        line = f'write task = {{ name = "{tasks[data]}", data = "{data}" }}'
+    reads = None if data in registry.catalogue("task").targets else _task_of(data)
+    if reads is not None:
+        line = f'write task = {{ name = "{reads}", data = "{data}" }}'
         raise ConfigError(f"got {data!r}, a data set; {line}", "task.name")
     for key, record in (
         ("device", experiment.device),

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from motley.core.errors import StoreError
+from motley.core.extensions import extension
 from motley.experiments.config import Experiment
-from motley.tasks.public_data.facts import PUBLIC
-from motley.tasks.public_data.search import search
 
 
 def data_variants(experiment: Experiment, folder: Path | None = None) -> dict[str, str]:
     """Return the public data sets that an experiment names and the variants that would be read now;
-    those that are found at all.
+    those that are found at all. None without ``motley-data``, which knows them.
 
     Parameters
     ----------
@@ -25,12 +24,11 @@ def data_variants(experiment: Experiment, folder: Path | None = None) -> dict[st
         experiment.task.get("data"),
         experiment.public.data if experiment.public is not None else None,
     )
-    packs = {
-        name: next(search(name, folder), None)
-        for name in names
-        if isinstance(name, str) and name in PUBLIC
-    }
-    return {name: pack.layout.variant for name, pack in packs.items() if pack is not None}
+    named = extension("data", "named")
+    if named is None:
+        return {}
+    variants = {name: named.variant_of(name, folder) for name in names if isinstance(name, str)}
+    return {name: variant for name, variant in variants.items() if variant is not None}
 
 
 def check_variants(
@@ -51,16 +49,10 @@ def check_variants(
     before = record.get("data", {})
     for name, now in data_variants(experiment, folder).items():
         if before.get(name, now) != now:
-            about = PUBLIC[name].variants[now].about
+            about = extension("data", "named").about(name, now)
             raise StoreError(
                 f"the run {record.get('run_id')} read the variant {before[name]} of {name}, and "
                 f"what is found now is {now} ({about}): choose another output folder, or name the "
                 "folder with the data of before, --data DIR"
             )
     return record
-
-
-def download_mb(name: str) -> float | None:
-    """Return the size of a public data set's download in units of 10^6 bytes; None for other
-    data."""
-    return PUBLIC[name].mb if name in PUBLIC else None

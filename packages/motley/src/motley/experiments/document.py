@@ -20,7 +20,7 @@ import tomli_w
 from motley.core.errors import ConfigError, suggest
 from motley.core.files import no_file
 from motley.core.untrusted import MOST_DIGITS, MOST_LEVELS, check_limits, shortened
-from motley.tasks.table_files import is_table_file
+from motley.tasks.table_kinds import is_table_file
 
 _RIVALS = (("cohort", "participation"), ("local.epochs", "local.steps"))
 """Keys of which only one may be given: giving one over a preset, or with ``--set``, takes the other

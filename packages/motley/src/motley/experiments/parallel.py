@@ -33,7 +33,7 @@ from motley.engines.serialization import unsendable, unwrap, wrap
 from motley.experiments.fork_server import ForkedProcess, ForkServer
 from motley.experiments.progress import OneRun, ProgressDisplay
 from motley.rounds.run_config import RoundSummary
-from motley.tasks.public_data import reading
+from motley.tasks.kept_data import last_kept
 
 Work = Callable[..., object]
 
@@ -326,7 +326,7 @@ def run_worker(descriptor: int, parent: int, total: int, threads: int) -> None:
     with (
         suppress(EOFError, OSError, KeyboardInterrupt),
         workers_kept(),
-        reading.last_kept(),
+        last_kept(),
         warnings.catch_warnings(),
     ):
         warnings.showwarning = lambda message, *_: reports.warn(str(message))

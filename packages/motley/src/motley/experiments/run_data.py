@@ -30,9 +30,6 @@ from motley.tasks.federate import (
     hold_out,
     partition_input,
 )
-from motley.tasks.preparation import TablePreparation
-from motley.tasks.raw_table import RawColumn, RawTable
-from motley.tasks.row_times import TOML_LINE, warn_of_times
 from motley.tasks.task import NO_CLASSES, Dataset, Federation, Task, TaskSource, model_input
 from motley.world.interfaces import Drift, Partition, Partitioned
 from motley.world.shift.feature_shift import shifted
@@ -68,7 +65,7 @@ def task_of(
     source: TaskSource = experiment.part("task")
     dataset = source.load(streams.key("data"), experiment.population or 0, data)
     if experiment.privacy is None:  # how rows follow each other is the clients' own
-        warn_of_times(dataset, TOML_LINE)
+        source.warn_of_order(dataset)
     rows = partition_input(
         dataset,
         experiment.split,
@@ -226,24 +223,17 @@ def _reserved(
 
 def _with_reserved_inputs(dataset: Dataset, federation: Federation) -> Federation:
     """Return the federation with the samples that the server or all keep as model inputs, too."""
-    if dataset.table is None or not isinstance(federation.preparation, TablePreparation):
+    table = dataset.table
+    fitted = federation.preparation
+    if table is None or fitted is None:
         return federation
     fields: dict[str, Any] = {}
     if federation.server is not None:
-        fields["server"] = (
-            federation.preparation.inputs(_columns(dataset.table, federation.server[0])),
-            federation.server[1],
-        )
+        x, y = federation.server
+        fields["server"] = (table.inputs_of(x, fitted), y)
     if federation.public is not None:
-        fields["public"] = federation.preparation.inputs(_columns(dataset.table, federation.public))
+        fields["public"] = table.inputs_of(federation.public, fitted)
     return dataclasses.replace(federation, **fields)
-
-
-def _columns(table: RawTable, values: Tensor) -> tuple[RawColumn, ...]:
-    """Return raw values ``[n, c]`` as the table's columns."""
-    return tuple(
-        column._replace(values=values[:, j].numpy()) for j, column in enumerate(table.columns)
-    )
 
 
 def _divided(

@@ -65,7 +65,7 @@ from motley.results.labels import group_runs, label_runs
 from motley.results.load import Run
 from motley.results.method_groups import check_flags, unknown_reference, usual_reference
 from motley.results.method_rows import target_of
-from motley.tasks.public_data import reading
+from motley.tasks.kept_data import last_kept
 from motley.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -333,7 +333,7 @@ def parse_over(text: str) -> tuple[str, list[Any]]:
     return key, [document.parse_value(piece.strip()) for piece in pieces]
 
 
-@reading.last_kept()
+@last_kept()
 def compare(
     experiment: Experiment | str | Path | Mapping[str, Any],
     over: Mapping[str, Sequence[Any]] | None = None,
@@ -782,7 +782,7 @@ def run_points(
     try:
         with (
             workers_kept(),
-            reading.last_kept(),
+            last_kept(),
             shown or nullcontext(),
             closing(
                 _outcomes(

@@ -29,6 +29,7 @@ from motley.core.card import html_rows
 from motley.core.client_names import number_of
 from motley.core.components import imports
 from motley.core.errors import ConfigError, DataError, ModelError, StoreError
+from motley.core.extensions import required_extension
 from motley.core.files import changed, disk_error, replacing, with_digest
 from motley.core.strict_json import restored, to_json
 from motley.experiments.shown import curve_figure, facts_of_keys, in_cell, run_rows
@@ -88,14 +89,12 @@ def save_preparation(federation: Federation, folder: Path, private: bool = False
 
     ``private``: of a private run, which keeps what single clients measured of their own rows, and
     what cells hold, to itself."""
-    from motley.tasks.column_table import column_table
-
     own = getattr(federation.preparation, "clients", False)
     if federation.preparation is not None and not (private and own):
         saved = federation.preparation.save()
-        read = None if private else column_table(federation)
-        if read is not None:
-            saved["read"] = read.as_json()
+        if federation.reading is not None and not private:
+            column_table = required_extension("data", "column_table")
+            saved["read"] = column_table(federation).as_json()
         text = to_json(with_digest(saved), indent=1)
         try:
             with replacing(folder / _PREPARATION) as file:

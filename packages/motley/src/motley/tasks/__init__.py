@@ -1,7 +1,8 @@
 """Tasks: model, loss, data and metric.
 
-For data of your own use :func:`from_arrays`, :func:`from_clients` or :func:`from_files`, for a
-model of your own :func:`own_task` (all in :mod:`motley.tasks.own`, imported when first used).
+For data of your own use :func:`from_arrays`, :func:`from_clients` or :func:`from_files`, which
+the distribution ``motley-data`` adds, for a model of your own :func:`own_task`; they are imported
+when first used.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from motley.core.components import Catalogue, class_named
+from motley.core.extensions import added_function
 
 if TYPE_CHECKING:
     from motley.tasks.metrics import Metric
-    from motley.tasks.own import from_arrays, from_clients, from_files, own_task
+    from motley.tasks.own import own_task
+    from motley_data.own_federation import from_arrays, from_clients, from_files
 
 __all__ = ["TASKS", "Metric", "from_arrays", "from_clients", "from_files", "own_task"]
 
@@ -21,22 +24,28 @@ TASKS = Catalogue(
     "task",
     {
         "clustered_regression": "motley.tasks.clustered_regression:ClusteredRegression",
-        "hf": "motley.tasks.hf:PretrainedModel",
         "image": "motley.tasks.image:Image",
         "own": "motley.tasks.own:Own",
         "quadratic": "motley.tasks.quadratic:Quadratic",
         "synthetic": "motley.tasks.synthetic:Synthetic",
-        "tabular": "motley.tasks.tabular:Tabular",
-        "tabular_regression": "motley.tasks.tabular:TabularRegression",
-        "text": "motley.tasks.text:NextCharacter",
     },
     base="motley.tasks.task:TaskSource",
+    beside={
+        "hf": "PretrainedModel",
+        "tabular": "Tabular",
+        "tabular_regression": "TabularRegression",
+        "text": "NextCharacter",
+    },
 )
+_ADDED = ("from_arrays", "from_clients", "from_files")
+"""Functions of the distribution ``motley-data``."""
 
 
 def __getattr__(name: str) -> Any:
     if name == "Metric":
         return importlib.import_module("motley.tasks.metrics").Metric
+    if name in _ADDED:
+        return added_function(name)
     if name in __all__:
         return getattr(importlib.import_module("motley.tasks.own"), name)
     catalogues = [TASKS]

@@ -33,7 +33,6 @@ from motley.core.side_by_side import side_by_side
 from motley.tasks.held_out import held_out_ids
 from motley.tasks.origin import Origin
 from motley.tasks.preparation import StatisticsTraffic
-from motley.tasks.statistics import fit
 from motley.tasks.task import NO_CLASSES, Dataset, Federation
 
 ChangeLabels = Callable[..., tuple[Ints, NDArray[np.generic]]]
@@ -603,7 +602,7 @@ def _prepared(
     rows = source.rows[parts.values]
     owner = parts.owner
     whose = None
-    if dataset.table.options.scale == "client":
+    if dataset.table.by_client:
         if source.global_test is not None or overlap or len(rows) != len(dataset.y):
             raise ConfigError(
                 'got "client", and some rows belong to no client or to several (a common test set, '
@@ -615,9 +614,11 @@ def _prepared(
         whose[rows] = owner
     else:
         train = train & ~np.isin(owner, held_out_ids(key, len(parts), split.holdout_clients))
-    fitted, traffic = fit(dataset.table, rows, owner, train, population=len(parts), names=names)
-    ready = dataclasses.replace(dataset, x=fitted.inputs(dataset.table, whose), preparation=fitted)
-    return ready, traffic
+    fitted = dataset.table.fit(
+        rows=rows, owner=owner, train=train, population=len(parts), names=names, whose=whose
+    )
+    ready = dataclasses.replace(dataset, x=fitted.x, preparation=fitted.preparation)
+    return ready, fitted.traffic
 
 
 class _Samples(NamedTuple):

@@ -16,18 +16,14 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from motley.core.arrays import Floats
-from motley.core.errors import ConfigError, DataError, suggest
-from motley.core.files import files_digest, no_file
+from motley.core.errors import ConfigError, DataError
+from motley.core.extensions import required_extension
+from motley.core.files import files_digest
 from motley.core.keys import Key
-from motley.tasks.datasets import DATASETS, load_dataset
-from motley.tasks.formats import read
+from motley.tasks.kept_data import made
 from motley.tasks.models import Model, factory
 from motley.tasks.pixels import ImageTransform, Scaling, top
 from motley.tasks.preparation import ArrayPreparation
-from motley.tasks.public_classes import Classes, with_classes
-from motley.tasks.public_data.facts import spelled
-from motley.tasks.public_data.places import places
-from motley.tasks.public_data.reading import made
 from motley.tasks.task import Dataset, TaskSource, Transform
 
 _WHOLE_LIMIT = 2**30
@@ -41,11 +37,12 @@ class Image(TaskSource):
 
     Parameters
     ----------
-    data: ``digits`` (scikit-learn's 8x8), a public data set (``mnist``, ``fashion_mnist``,
-        ``femnist``, ``cifar10``, ``cifar100``, ``emnist_balanced``, ``svhn``, ``cinic10``,
-        ``tiny_imagenet``, ``digit_five``, ``camelyon17``, ...), or a path: a folder of MNIST IDX
-        files, of CIFAR batches, of LEAF JSON files, of WILDS' patches or of one sub-folder of
-        images per class, or an ``.npz`` file (relative paths are searched like data packs).
+    data: ``digits`` (scikit-learn's 8x8); with ``motley-data`` installed also a public data set
+        (``mnist``, ``fashion_mnist``, ``femnist``, ``cifar10``, ``cifar100``, ``emnist_balanced``,
+        ``svhn``, ``cinic10``, ``tiny_imagenet``, ``digit_five``, ``camelyon17``, ...), or a path: a
+        folder of MNIST IDX files, of CIFAR batches, of LEAF JSON files, of WILDS' patches or of one
+        sub-folder of images per class, or an ``.npz`` file (relative paths are searched like data
+        packs).
     model: a name of :data:`motley.tasks.models.MODELS`, or its record, e.g.
     ``{ name = "mlp", hidden = [100] }``.
     scale: ``standard``: mean 0 and standard deviation 1 per channel, measured on the data set's
@@ -66,17 +63,19 @@ class Image(TaskSource):
     augment: Literal["none", "crop_flip", "reflect_crop_flip"] = "none"
     dropout: float = 0.0
     heads: tuple[int, ...] = ()
-    classes: Classes = None
+    classes: int | tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.classes is not None and (self.data == "digits" or self.data in DATASETS):
+        if self.data != "digits":
+            _named(self.data)  # what reads it is installed
+        if self.classes is not None and _has_name(self.data):
             raise ConfigError(
                 f"the classes of {self.data!r} are known; leave this key out", "task.classes"
             )
 
     @override
     def files_digest(self) -> str:
-        return "" if self.data == "digits" or self.data in DATASETS else files_digest(self.data)
+        return "" if _has_name(self.data) else files_digest(self.data)
 
     @override
     def load(self, key: Key, population: int, folder: Path | None = None) -> Dataset:
@@ -87,8 +86,6 @@ class Image(TaskSource):
     def _scaled(self, dataset: Dataset) -> Dataset:
         if dataset.test.all():
             raise DataError(f"{self.data} has test samples only; there is nothing to train on")
-        if self.data != "digits" and self.data not in DATASETS:
-            dataset = with_classes(dataset, self.classes, self.data)
         if self.scale == "standard":
             measured = {
                 "mean and deviation of the pixels are measured": (
@@ -112,19 +109,8 @@ class Image(TaskSource):
     def _read(self, folder: Path | None, key: str = "task.data") -> Dataset:
         if self.data == "digits":
             return digits()
-        if self.data in DATASETS:
-            return load_dataset(self.data, folder)
-        for place in (Path(), *places(folder)):
-            path = place / Path(self.data).expanduser()
-            if self.data and no_file(path) != "does not exist":
-                return read(path)
-        names = ["digits", *DATASETS]
-        meant = spelled(self.data)
-        near = f" (did you mean {meant!r}?)" if meant in DATASETS else suggest(self.data, names)
-        raise DataError(
-            f"{key}: got {self.data!r}{near}; expected one of: {', '.join(names)}, "
-            "or the path of a folder or .npz file that exists"
-        )
+        dataset: Dataset = _named(self.data).images(self.data, self.classes, folder, key)
+        return dataset
 
     @override
     def public(
@@ -169,6 +155,21 @@ class Image(TaskSource):
     @override
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:
         return factory(self.model, tuple(dataset.x.shape[1:]), dataset.classes or 1, self.dropout)
+
+
+def _named(data: str) -> Any:
+    """Return the module of ``motley-data`` that reads sets by name and images at a path.
+
+    Raises
+    ------
+    ConfigError: it is not installed; ``data`` is what it would read.
+    """
+    return required_extension("data", "named", "task.data", wanted=repr(data))
+
+
+def _has_name(data: str) -> bool:
+    """Return whether images are known by name, with their classes; else ``data`` is a path."""
+    return data == "digits" or data in _named(data).DATASETS
 
 
 def _like(x: Tensor, dtype: torch.dtype) -> Tensor:

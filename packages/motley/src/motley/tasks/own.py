@@ -1,7 +1,8 @@
-"""Models of your own, any ``nn.Module``, with federations of your own
-(:mod:`motley.tasks.own_federation`).
+"""Models of your own, any ``nn.Module``, with federations of your own, which the distribution
+``motley-data`` makes.
 
 >>> import numpy as np
+>>> from motley.tasks import from_clients
 >>> from torch import nn
 >>> clients = [(np.random.default_rng(k).normal(size=(20, 3)), np.arange(20) % 2) for k in range(4)]
 >>> federation = from_clients(clients, test_fraction=0.25)
@@ -40,7 +41,6 @@ from motley.tasks.logits import as_logits
 from motley.tasks.metrics import Metric, MetricFunction, chosen
 from motley.tasks.narrow_models import rough_operations
 from motley.tasks.nn import class_name, replace_stochastic, require_keyed, set_stream
-from motley.tasks.own_federation import from_arrays, from_clients, from_files
 from motley.tasks.own_loss import LossFunction, Over, checked_loss, representative
 from motley.tasks.preparation import FieldsPreparation
 from motley.tasks.targets import Targets
@@ -53,9 +53,6 @@ _OPERATIONS = 2_000_000_000
 __all__ = [
     "Own",
     "fingerprint",
-    "from_arrays",
-    "from_clients",
-    "from_files",
     "outputs_of",
     "own_task",
     "plain_factory",

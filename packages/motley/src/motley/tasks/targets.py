@@ -27,6 +27,11 @@ NO_CLASSES: Mapping[Targets, str] = {
 }
 """Why samples have no class of their own, by kind of targets; for messages."""
 
+MOST_CLASSES = 100
+"""Different whole numbers above which labels that do not count from 0 are likely no classes."""
+REGRESSION = 'write task.name = "tabular_regression", in Python regression=True'
+"""What to do where labels are numbers."""
+
 IGNORED = -100
 """The class of a position that has no target (padding), torch's ``ignore_index``."""
 

@@ -41,8 +41,7 @@ from motley.tasks.flat import (
 from motley.tasks.metrics import Metric
 from motley.tasks.origin import Origin
 from motley.tasks.own_loss import LossFunction
-from motley.tasks.preparation import Preparation, StatisticsTraffic
-from motley.tasks.raw_table import RawTable, TableReading
+from motley.tasks.preparation import Preparation, StatisticsTraffic, UnfittedTable
 from motley.tasks.targets import IGNORED, NO_CLASSES, SAID, Targets, class_logits, targets_of
 
 __all__ = [
@@ -114,13 +113,13 @@ class Dataset:
     notes: Mapping[str, str] = field(default_factory=dict)
     black_white: tuple[NDArray[np.float64] | float, NDArray[np.float64] | float] = (0.0, 1.0)
     preparation: Preparation | None = None
-    table: RawTable | None = None
+    table: UnfittedTable | None = None
     measured: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     client_names: tuple[str, ...] = ()
     generated: bool = False
     divided: DividedRows | None = None
     target_shape: tuple[int, ...] = ()
-    reading: TableReading | None = None
+    reading: object = None
     places: NDArray[np.int64] | None = None
     windows: str = ""
     in_order: str = ""
@@ -209,7 +208,7 @@ class Federation(Carded):
     shares: Mapping[str, float] | None = None
     own_rows: bool = False
     target_shape: tuple[int, ...] = ()
-    reading: TableReading | None = None
+    reading: object = None
 
     def __len__(self) -> int:
         """Return K, the population."""
@@ -468,6 +467,11 @@ class TaskSource(ABC):
             "0.1",
             "public.data",
         )
+
+    def warn_of_order(self, dataset: Dataset) -> None:
+        """Warn where the samples look to be in an order in time, and test rows would be drawn at
+        random among them; a source that cannot tell warns of nothing."""
+        return
 
     @abstractmethod
     def factory(self, dataset: Dataset) -> Callable[[], nn.Module]:

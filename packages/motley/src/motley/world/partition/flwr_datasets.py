@@ -13,7 +13,7 @@
 Both draw from ``numpy.random.default_rng(seed)``. Rows stand as the partitioner gets them: a
 ``FederatedDataset`` shuffles the data set first, unless it has ``shuffle=False``. Their shuffle of
 each client's rows changes nothing here.
-:func:`motley.tasks.flower_partitions.from_flower` takes any partitioner object of the package.
+:func:`motley.from_flower` takes any partitioner object of the package.
 
 Deviation: where the balance leaves no client for a class, theirs divides by 0; here it is refused.
 """
