@@ -18,6 +18,7 @@ HOLDS = {
     "motley_advice": "inspect, tune, twin",
     "motley_privacy": "private training, its audits",
     "motley_ray": "runs on a Ray cluster",
+    "motley_report": "the report, its figures",
     "motley": "public names, the command",
     "commands": "its larger sub-commands",
     "experiments": "from a TOML file to a run",
@@ -25,7 +26,7 @@ HOLDS = {
     "rounds": "the round loop, its state",
     "engines": "local training",
     "algorithms": "losses, local rules, servers",
-    "results": "tables, plots, the report",
+    "results": "records, measures, tables",
     "selectors": "who is asked",
     "tasks": "data, models, metrics",
     "timing": "when the server steps",
@@ -34,7 +35,14 @@ HOLDS = {
     "core": "records, keys, errors",
 }
 """Package -> what it holds, in a few words."""
-BESIDE = ("motley_advice", "motley_flower", "motley_papers", "motley_privacy", "motley_ray")
+BESIDE = (
+    "motley_advice",
+    "motley_flower",
+    "motley_papers",
+    "motley_privacy",
+    "motley_ray",
+    "motley_report",
+)
 WIDTH = 660
 BOX = (206, 46)
 GAP = 10

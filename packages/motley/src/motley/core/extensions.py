@@ -23,11 +23,13 @@ COMES_WITH = {
     "explain": "motley-advice",
     "forget-noise": "motley-privacy",
     "inspect": "motley-advice",
+    "plot": "motley-report",
     "predicted": "motley-advice",
     "privacy": "motley-privacy",
     "privacy-ledger": "motley-privacy",
     "ray": "motley-ray",
     "recipe": "motley-papers",
+    "report": "motley-report",
     "reproduce": "motley-papers",
     "tune": "motley-advice",
     "twin": "motley-advice",
@@ -65,13 +67,30 @@ def required_extension(group: str, name: str, key: str | None = None) -> Any:
     """
     component = extension(group, name)
     if component is None:
-        folder = COMES_WITH[name]
-        raise ConfigError(
-            f"{name!r} comes with {folder}, which is not installed; in a checkout of Motley: pip "
-            f"install ./packages/{folder}",
-            key,
-        )
+        raise ConfigError(not_installed(name), key)
     return component
+
+
+def not_installed(name: str) -> str:
+    """Return the sentence that says which distribution has what is missing, and how to install
+    it."""
+    return f"{name!r} comes with {_to_install(COMES_WITH[name])}"
+
+
+def distribution_missing(error: BaseException) -> str | None:
+    """Return the sentence about an error of importing a distribution of Motley's repository that
+    another one needs; None for any other error."""
+    if not isinstance(error, ModuleNotFoundError):
+        return None
+    folder = (error.name or "").partition(".")[0].replace("_", "-")
+    return f"this needs {_to_install(folder)}" if folder in COMES_WITH.values() else None
+
+
+def _to_install(folder: str) -> str:
+    return (
+        f"{folder}, which is not installed; in a checkout of Motley: pip install "
+        f"./packages/{folder}"
+    )
 
 
 @cache

@@ -144,6 +144,7 @@ _DISTRIBUTIONS = (
     "motley_papers",
     "motley_privacy",
     "motley_ray",
+    "motley_report",
 )
 
 
