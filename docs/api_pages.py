@@ -58,9 +58,9 @@ GROUPS = {
         "motley.results.labels.group_runs",
         "motley.results.measures",
         "motley.results.tables",
-        "motley.results.plots",
-        "motley.results.sections",
-        "motley.results.page",
+        "motley_report.plots",
+        "motley_report.sections",
+        "motley_report.page",
         "motley.results.blocks",
     ),
     "Selectors": (

@@ -64,7 +64,7 @@ def no_drawing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """Figures are built as ever and left empty: to draw them takes most of the time of a report (a
     second or two)."""
     if "drawn" not in request.fixturenames:
-        from motley.results import figures
+        from motley_report import figures
 
         empty = (
             '<svg xmlns="http://www.w3.org/2000/svg" width="9pt" height="9pt" viewBox="0 0 9 9"/>'

@@ -43,6 +43,7 @@ COMES = {
     "deployment": "motley-flower",
     "explain": "motley-advice",
     "inspect": "motley-advice",
+    "report": "motley-report",
     "reproduce": "motley-papers",
     "tune": "motley-advice",
     "twin": "motley-advice",
@@ -440,13 +441,53 @@ def test_a_command_whose_distribution_is_missing_names_it(name: str) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_run_and_its_report_need_no_other_distribution(motley: Motley) -> None:
-    assert motley("run", "q.toml", "--out", "run").code == 0
+@pytest.mark.filterwarnings("always")
+def test_a_run_needs_no_other_distribution(motley: Motley, tmp_path: Path) -> None:
+    said = motley("run", "q.toml", "--out", "run")
+    assert said.code == 0
+    assert said.out.splitlines()[-1] == "tables: run"
+    assert "report: " not in said.out
+    assert said.err.splitlines()[-1] == (
+        "motley: note: no report is written: 'report' comes with motley-report, which is not "
+        "installed; in a checkout of Motley: pip install ./packages/motley-report"
+    )
+    assert not (tmp_path / "run" / "report.html").exists()
+    assert "report" not in motley("run", "q.toml", "--out", "other", "--no-report").err
+
+
+def test_a_report_needs_motley_report_alone(
+    motley: Motley, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = extensions._entry_points()
+    own = [point for point in points if point.module.startswith("motley_report.")]
+    assert own
+    monkeypatch.setattr(extensions, "_entry_points", lambda: metadata.EntryPoints(own))
+    assert motley("run", "q.toml", "--out", "run").out.splitlines()[-2:] == [
+        "report: run/report.html",
+        "tables: run",
+    ]
     refused = motley("report", "run", "--predicted", "prediction.json")
     assert refused.code == 2
     assert refused.err == (
         "motley: 'predicted' comes with motley-advice, which is not installed; in a checkout of "
         "Motley: pip install ./packages/motley-advice\n"
+    )
+
+
+def test_a_distribution_that_another_one_needs_is_named(
+    motley: Motley, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Advice without the report's figures, as after ``pip uninstall motley-report``."""
+    for name in [name for name in sys.modules if name.startswith("motley_report.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "motley_report", None)
+    for name in [name for name in sys.modules if name.startswith("motley_advice.inspection")]:
+        monkeypatch.delitem(sys.modules, name)
+    refused = motley("inspect", "q.toml")
+    assert refused.code == 2
+    assert refused.err.endswith(
+        "motley: this needs motley-report, which is not installed; in a checkout of Motley: pip "
+        "install ./packages/motley-report\n"
     )
 
 

@@ -7,8 +7,8 @@ import pytest
 
 import motley
 from motley.experiments.progress import OneRun
-from motley.results.report import report
 from motley.results.schema import TABLES
+from motley_report.report import report
 from tests.motley_flower.client_runtimes import deploy, experiment, federation
 
 

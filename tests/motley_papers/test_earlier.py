@@ -11,7 +11,6 @@ import pytest
 from motley.cli import call
 from motley.core.errors import ConfigError, DataError
 from motley.results.measures import curve
-from motley.results.print_files import pictures_of
 from motley_papers import recipe as recipes
 from motley_papers.keeping import keep
 from motley_papers.number_files import measured_rows, verdicts_csv
@@ -19,6 +18,7 @@ from motley_papers.output import write
 from motley_papers.recipe_page import exhibit_section, exhibit_tables, page
 from motley_papers.reproduce import reproduce
 from motley_papers.telling import kept_numbers
+from motley_report.print_files import pictures_of
 from tests.motley_papers.toy import RECIPE, folder
 from tests.places import ROOT
 

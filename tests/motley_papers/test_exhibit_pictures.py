@@ -2,10 +2,10 @@
 
 import pytest
 
-from motley.results import figures
 from motley.results.measures import Spread
 from motley_papers import exhibit_pictures
 from motley_papers.exhibit_pictures import ExhibitData, draw
+from motley_report import figures
 
 MEASURED = {
     ("1", "a"): Spread(10, 1, 3),

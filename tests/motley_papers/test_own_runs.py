@@ -4,13 +4,13 @@ ones."""
 import pytest
 
 from motley.core.errors import ConfigError
-from motley.results.markdown import markdown
 from motley_papers.keeping import keep
 from motley_papers.output import show
 from motley_papers.own_runs import own_sentences
 from motley_papers.recipe import KEPT, read
 from motley_papers.recipe_page import exhibit_section, exhibit_tables, page
 from motley_papers.reproduce import reproduce
+from motley_report.markdown import markdown
 from tests.motley_papers.toy import RECIPE, folder
 
 FAST = RECIPE.replace("stop = { rounds = 3 }", "stop = { rounds = 1 }")

@@ -538,7 +538,7 @@ def test_a_run_says_and_writes_what_it_claims(tmp_path):
     table = done.tables["privacy"].to_pydict()
     assert table["client"] == list(range(12))
     assert sum(table["sums"]) == sum(table["choices"]) == 16
-    from motley.results.report import report
+    from motley_report.report import report
 
     page = report(done.directory, tmp_path / "report.md").read_text()
     assert "Differential privacy" in page

@@ -10,10 +10,10 @@ import pytest
 
 from motley.core.files import SECRET
 from motley.experiments.run import run
-from motley.results.report import report
 from motley.results.schema import TABLES
 from motley_privacy.published import NOT_COVERED, kind_of
 from motley_privacy.replay import folder_columns
+from motley_report.report import report
 
 pytest.importorskip("dp_accounting")
 

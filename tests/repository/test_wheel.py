@@ -109,7 +109,7 @@ def test_what_is_in_the_wheel(wheel: Path) -> None:
     folder = ROOT / "packages/motley/src/motley/experiments/presets"
     presets = {f"motley/experiments/presets/{path.name}" for path in folder.glob("*.toml")}
     assert presets
-    assert names >= presets | {"motley/py.typed", "motley/results/page.html.j2", "motley/cli.py"}
+    assert names >= presets | {"motley/py.typed", "motley/cli.py"}
     assert all(name.startswith(("motley/", "motley_fl-")) for name in names)
     assert not [name for name in names if "__pycache__" in name]
 
@@ -132,6 +132,9 @@ def test_what_is_in_the_other_wheels(tmp_path: Path) -> None:
     with zipfile.ZipFile(built("motley-ray", "wheel", ".whl", tmp_path)) as archive:
         names = set(archive.namelist())
     assert names >= {"motley_ray/cluster.py", "motley_ray/spread_runs.py"}
+    with zipfile.ZipFile(built("motley-report", "wheel", ".whl", tmp_path)) as archive:
+        names = set(archive.namelist())
+    assert names >= {"motley_report/page.html.j2", "motley_report/py.typed"}
 
 
 def test_what_is_in_the_source_distribution(tmp_path: Path) -> None:
@@ -144,7 +147,16 @@ def test_without_the_other_distributions_the_command_says_where_they_are(
     wheel: Path, tmp_path: Path
 ) -> None:
     home = environment(wheel, tmp_path)
-    for command in ("deployment", "explain", "inspect", "reproduce", "tune", "twin", "what-if"):
+    for command in (
+        "deployment",
+        "explain",
+        "inspect",
+        "report",
+        "reproduce",
+        "tune",
+        "twin",
+        "what-if",
+    ):
         done = subprocess.run(
             [home / "bin" / "motley", command, "x", "--some"],
             capture_output=True,
@@ -165,11 +177,8 @@ def test_the_wheel_runs_far_from_the_source(wheel: Path, tmp_path: Path) -> None
     where = said(home / "bin" / "python", "-c", "import motley; print(motley.__file__)", cwd=far)
     assert Path(where.strip()).is_relative_to(packages)
     printed = said(home / "bin" / "motley", "run", "exp.toml", "--out", "out", cwd=far)
-    assert "report: out/report.html" in printed
-    assert {path.name for path in (far / "out").iterdir()} >= {
-        "run.json",
-        "rounds.parquet",
-        "model.safetensors",
-        "report.html",
-    }
+    assert printed.splitlines()[-1] == "tables: out"
+    written = {path.name for path in (far / "out").iterdir()}
+    assert written >= {"run.json", "rounds.parquet", "model.safetensors"}
+    assert "report.html" not in written  # motley-report would write it
     assert "motley" in said(home / "bin" / "motley", "--version", cwd=far)

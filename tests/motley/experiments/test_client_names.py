@@ -15,9 +15,9 @@ from motley.core.errors import ConfigError
 from motley.experiments.trained import TrainedRun
 from motley.results.blocks import Section
 from motley.results.client_table import by_client
-from motley.results.sections import served
-from motley.results.selection_plots import class_distribution
 from motley.tasks import from_clients, own_task
+from motley_report.sections import served
+from motley_report.selection_plots import class_distribution
 
 NAMES = ("hosp_A", "hosp_B", "hosp_H")
 KEYS: dict[str, Any] = {"cohort": 2, "stop": {"rounds": 2}, "metrics": ["accuracy", "macro_f1"]}

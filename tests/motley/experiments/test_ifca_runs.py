@@ -15,8 +15,8 @@ from motley.cli import _lines
 from motley.core.errors import ConfigError
 from motley.experiments import registry
 from motley.experiments.build import build
-from motley.results.report import report
 from motley.rounds.loop import RoundLoop
+from motley_report.report import report
 from tests.motley.experiments.test_personalised_runs import (
     BASE,
     HEAD,

@@ -14,10 +14,10 @@ from motley.experiments.build import build
 from motley.experiments.run import run, with_own
 from motley.results import measures
 from motley.results.method_rows import method_rows, metric_rows, target_of
-from motley.results.report import report
 from motley.tasks import from_arrays, own_task
 from motley.tasks.metrics import Metric
 from motley.tasks.task import Task
+from motley_report.report import report
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))

@@ -1,5 +1,4 @@
-"""What objects show at a prompt and in a notebook, the figures of a comparison, and what is printed
-at the end."""
+"""What objects show at a prompt and in a notebook, and what is printed at the end."""
 
 from __future__ import annotations
 
@@ -120,31 +119,6 @@ def test_a_table_is_a_data_frame_of_one_row_per_run(
         r"'evaluations'\)",
     ):
         found.table()
-
-
-def test_figures_have_a_line_per_method_at_the_evaluations(found: Any) -> None:
-    figure = found.plot(over="virtual_seconds")
-    assert figure._repr_png_().startswith(b"\x89PNG")
-    (axes,) = figure.axes
-    assert [line.get_label() for line in axes.lines] == ["uniform", "oort"]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("virtual time (s)", "loss")
-    one = found.runs[2]
-    (axes,) = one.plot("loss", over="traffic").axes
-    rows = one.column("evaluations", "scope") == "mean"
-    np.testing.assert_allclose(axes.lines[0].get_ydata(), one.column("evaluations", "loss")[rows])
-    np.testing.assert_allclose(
-        axes.lines[0].get_xdata(), one.column("evaluations", "total_bits")[rows] / 8e6
-    )
-    with pytest.raises(
-        ConfigError, match=r"metric: no evaluation has 'los' \(did you mean 'loss'\?\)"
-    ):
-        found.plot("los")
-    with pytest.raises(
-        ConfigError, match=r"over: got 'seconds'.*expected one of: rounds, virtual_seconds, traffic"
-    ):
-        found.plot(over="seconds")
-    with pytest.raises(ConfigError, match="runs: there are no finished runs to draw"):
-        sweep.Comparison([], [], Path()).plot()
 
 
 def test_who_looks_is_shown_progress_and_one_line_at_the_end(

@@ -24,9 +24,9 @@ from motley.results.besides import Besides, besides_section
 from motley.results.labels import group_runs, label_runs
 from motley.results.load import Run
 from motley.results.method_rows import differences
-from motley.results.print_files import write_print_files
-from motley.results.report import report
 from motley.results.terminal import terminal_tables
+from motley_report.print_files import write_print_files
+from motley_report.report import report
 
 MB = 8e6
 CONFIG: dict[str, Any] = {

@@ -7,8 +7,8 @@ import pytest
 
 import motley
 from motley.results.by_architecture import by_architecture
-from motley.results.report import report
 from motley.results.terminal import terminal_tables
+from motley_report.report import report
 from tests.motley.experiments.test_unlike_models import DEEP, SMALL, keys
 
 

@@ -17,17 +17,18 @@ from rich.console import Console
 
 from motley.experiments.shown import run_rows
 from motley.results import columns as col
-from motley.results import latex, tables
+from motley.results import tables
 from motley.results.blocks import Page
 from motley.results.columns import Compared, SortedText
 from motley.results.labels import group_runs
-from motley.results.markdown import markdown
 from motley.results.measures import Interval, Spread
 from motley.results.method_rows import Until
 from motley.results.number_text import MB
-from motley.results.page import html
 from motley.results.print_tables import as_csv, print_table
 from motley.results.terminal import terminal_table, terminal_tables
+from motley_report import latex
+from motley_report.markdown import markdown
+from motley_report.page import html
 from tests.motley.results import fake
 
 SHARES = [{"name": name, "share": name == "f1", "higher_is_better": True} for name in ("f1", "r2")]

@@ -7,7 +7,6 @@ import pytest
 from matplotlib.colors import to_hex
 
 from motley.core.errors import ConfigError
-from motley.results import plots
 from motley.results.comparison_file import record_comparison
 from motley.results.labels import group_runs
 from motley.results.method_groups import (
@@ -15,7 +14,8 @@ from motley.results.method_groups import (
     method_numbers,
     reference_of,
 )
-from motley.results.report import printable_groups, report
+from motley_report import plots
+from motley_report.report import printable_groups, report
 from tests.motley.results import fake
 
 

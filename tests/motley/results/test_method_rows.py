@@ -10,8 +10,8 @@ from motley.results import measures
 from motley.results.labels import group_runs
 from motley.results.load import Run
 from motley.results.method_rows import differences, method_rows, not_compared, references
-from motley.results.report import report, warnings
 from motley.results.tables import pairs
+from motley_report.report import report, warnings
 from tests.motley.results import fake
 
 APART = "scaffold is not compared: no other method has the same data, clients and devices."

@@ -22,11 +22,11 @@ from motley.results.labels import group_runs
 from motley.results.load import Run, citations
 from motley.results.method_rows import target_of
 from motley.results.record import read_note, read_record
-from motley.results.report import facts, warnings
 from motley.results.schema import TABLES
-from motley.results.sections import provenance
 from motley.results.terminal import terminal_tables
 from motley.rounds.rows import notes_text
+from motley_report.report import facts, warnings
+from motley_report.sections import provenance
 
 PLAIN = Experiment(
     population=6, cohort=2, stop={"rounds": 2, "target": {"loss": 0.1}}, task="quadratic"

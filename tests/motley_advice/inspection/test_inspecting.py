@@ -18,12 +18,12 @@ from typer.testing import CliRunner
 import motley
 from motley.cli import app, call
 from motley.core.errors import ConfigError, StoreError
-from motley.results.page import html
 from motley.tasks import from_arrays
 from motley_advice.heterogeneity.findings import Inspection
 from motley_advice.inspection.findings_terminal import as_table, bullets
 from motley_advice.inspection.inspecting import inspect
 from motley_advice.inspection.words import value_text
+from motley_report.page import html
 
 KEYS: dict[str, Any] = {
     "name": "small",

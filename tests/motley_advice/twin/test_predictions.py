@@ -9,9 +9,9 @@ from pyarrow import parquet
 from motley.cli import call
 from motley.core.errors import ConfigError, DataError
 from motley.results.load import load
-from motley.results.report import report
 from motley.results.schema import TABLES
 from motley_advice.twin.predictions import predicted_section
+from motley_report.report import report
 
 UNIFORM, OORT = ({"name": name} for name in ("uniform", "oort"))
 

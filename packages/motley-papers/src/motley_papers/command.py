@@ -16,7 +16,6 @@ from motley.commands.shared_options import (
     RayCluster,
     Settings,
     check_data,
-    formats_of,
     import_from_here,
     raise_failures,
     say,
@@ -197,6 +196,8 @@ def reproduce(
         "it asks which numbers are kept",
     )
     _refuse({"--measured": measured and unmeasured}, "--unmeasured", "together they run nothing")
+    from motley_report.print_files import formats_of
+
     formats = formats_of(format)
     names = [*(f"table {n}" for n in table or []), *(f"figure {n}" for n in figure or [])]
     names += exhibit or []

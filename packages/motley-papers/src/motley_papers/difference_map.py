@@ -11,8 +11,8 @@ import numpy as np
 
 from motley.core.arrays import Floats
 from motley.results.blocks import Picture
-from motley.results.figures import new_figure, styled, to_svg
 from motley_papers.mean_ranks import Ranking, sign
+from motley_report.figures import new_figure, styled, to_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

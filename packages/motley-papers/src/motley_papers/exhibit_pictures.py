@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from motley.results import plots, selection_plots
 from motley.results.blocks import Picture
-from motley.results.figures import (
+from motley.results.load import Run
+from motley.results.measures import Axis, Spread
+from motley.results.number_text import plus_minus, short_number
+from motley_report import plots, selection_plots
+from motley_report.figures import (
     NARROW,
     colour,
     dash,
@@ -27,9 +30,6 @@ from motley.results.figures import (
     styled,
     to_svg,
 )
-from motley.results.load import Run
-from motley.results.measures import Axis, Spread
-from motley.results.number_text import plus_minus, short_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

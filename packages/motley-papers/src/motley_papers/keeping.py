@@ -7,13 +7,13 @@ from pathlib import Path
 
 from motley.core.csv_text import csv_text
 from motley.core.errors import ConfigError
-from motley.results import page as pages
-from motley.results.page import replace_files
 from motley_papers.earlier import MEASURED, MeasuredRow, read_rows
 from motley_papers.number_files import measured_rows, number_files
 from motley_papers.recipe import MEASURED_ELSEWHERE
 from motley_papers.recipe_page import page
 from motley_papers.reproduce import Reproduction, reproduce
+from motley_report import page as pages
+from motley_report.page import replace_files
 
 
 def keep(reproduction: Reproduction) -> list[Path]:

@@ -10,13 +10,8 @@ from rich.text import Text
 
 from motley.commands.shared_options import wide_console
 from motley.core.untrusted import printable
-from motley.results import latex
 from motley.results.blocks import UniqueNames
-from motley.results.figures import for_print
 from motley.results.load import citations
-from motley.results.page import replace_files
-from motley.results.page import write as write_page
-from motley.results.print_files import check_formats, pictures_of
 from motley.results.terminal import block_table
 from motley_papers import published_table
 from motley_papers.earlier import CURVES
@@ -34,6 +29,11 @@ from motley_papers.recipe_page import (
 )
 from motley_papers.reproduce import Reproduction
 from motley_papers.verdict_tables import verdict_table
+from motley_report import latex
+from motley_report.figures import for_print
+from motley_report.page import replace_files
+from motley_report.page import write as write_page
+from motley_report.print_files import check_formats, pictures_of
 
 
 def rows() -> list[dict[str, Any]]:

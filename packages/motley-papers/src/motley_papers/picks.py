@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from motley.core.arrays import Ids
 from motley.results.load import Run
-from motley.results.selection_plots import label_counts
+from motley_report.selection_plots import label_counts
 
 MOST = 0.5
 """A client is *skewed* if more than this share of its training samples has one label."""

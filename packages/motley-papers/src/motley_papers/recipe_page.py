@@ -9,7 +9,7 @@ from dataclasses import replace
 from math import isnan
 
 from motley.results import columns as col
-from motley.results import measures, sections
+from motley.results import measures
 from motley.results.blocks import (
     DASH,
     Block,
@@ -41,6 +41,7 @@ from motley_papers.standings import rankings, standings, standings_table
 from motley_papers.telling import ScaleNumbers, fill, kept_numbers, rows_of_text
 from motley_papers.verdict_picture import verdict_picture
 from motley_papers.verdict_tables import TONES, claim_blocks, counted_words, headline
+from motley_report import sections
 
 NamedCell = tuple[str, ...]
 SMOKE = "A smoke run shows that the code runs; its numbers mean nothing."

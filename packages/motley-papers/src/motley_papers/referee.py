@@ -36,13 +36,13 @@ from motley.results.blocks import (
     non_empty,
 )
 from motley.results.load import Run
-from motley.results.page import replace_files
-from motley.results.page import write as write_page
 from motley.results.terminal import block_table
 from motley_papers.cell_verdicts import MARKS, JudgedCell, judge
 from motley_papers.measuring import measure_of
 from motley_papers.published_table import PublishedTable
 from motley_papers.recipe import measured_in
+from motley_report.page import replace_files
+from motley_report.page import write as write_page
 
 Values = Mapping[tuple[str, str], Mapping[int, float]]
 """(row, column) -> seed -> measured number, in the printed unit."""

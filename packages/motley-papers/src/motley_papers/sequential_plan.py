@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from motley.core.errors import DataError
 from motley.core.files import no_file
 from motley.experiments import document
-from motley.results.page import replace_files
 from motley_papers.sequential import SpendingPlan
+from motley_report.page import replace_files
 
 SEQUENTIAL = "sequential.json"
 

@@ -9,11 +9,11 @@ from math import isfinite, nan
 from typing import TYPE_CHECKING
 
 from motley.results.blocks import DASH, Picture
-from motley.results.figures import NARROW, mark, new_figure, styled, to_svg
 from motley.results.number_text import short_number
 from motley_papers.measuring import measure_of
 from motley_papers.verdict_tables import difference_words, words_of
 from motley_papers.verdicts import Contrast, Judged, Verdict
+from motley_report.figures import NARROW, mark, new_figure, styled, to_svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

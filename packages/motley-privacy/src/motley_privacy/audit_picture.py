@@ -7,7 +7,7 @@ import numpy as np
 
 from motley.core.arrays import Floats
 from motley.results.blocks import Picture
-from motley.results.figures import colour, new_figure, styled, to_svg
+from motley_report.figures import colour, new_figure, styled, to_svg
 
 
 def audit_picture(

@@ -47,12 +47,12 @@ if TYPE_CHECKING:
     from motley.experiments.trained import TrainedRun, load, load_all
     from motley.results.labels import frame
     from motley.results.load import Run
-    from motley.results.report import report
     from motley.selectors.selector import SelectionRule, Selector
     from motley_advice.explanation.explaining import explain
     from motley_advice.inspection.inspecting import inspect
     from motley_advice.tuning.study import tune
     from motley_data.flower_partitions import from_flower
+    from motley_report.report import report
 
 __version__ = "0.1.0"
 
@@ -129,11 +129,10 @@ _NAMES = {
     "motley.results.labels": ("frame",),
     "motley.experiments.trained": ("TrainedRun", "load", "load_all"),
     "motley.results.load": ("Run",),
-    "motley.results.report": ("report",),
     "motley.selectors.selector": ("SelectionRule", "Selector"),
 }
-_ADDED = ("explain", "from_flower", "inspect", "tune")
-"""Functions of a distribution beside this one."""
+_ADDED = ("explain", "from_flower", "inspect", "report", "tune")
+"""Functions of distributions beside this one."""
 _HOME = {name: module for module, names in _NAMES.items() for name in names}
 _ROOMS = frozenset(
     (

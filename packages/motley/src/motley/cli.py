@@ -21,16 +21,18 @@ import typer
 
 from motley.commands import watch as watch_command
 from motley.commands.shared_options import (
+    Against,
     AllowImport,
     Data,
-    Format,
     JobsOrChosen,
     OtherNumerics,
     Out,
+    PlainIntervals,
     RayCluster,
     Settings,
+    Target,
+    Where,
     check_data,
-    formats_of,
     import_from_here,
     raise_failures,
     say,
@@ -38,8 +40,14 @@ from motley.commands.shared_options import (
     tell,
     wide_console,
 )
-from motley.core.errors import ConfigError, StoreError, UserError
-from motley.core.extensions import COMES_WITH, extension, extensions, required_extension
+from motley.core.errors import StoreError, UserError
+from motley.core.extensions import (
+    COMES_WITH,
+    distribution_missing,
+    extension,
+    extensions,
+    required_extension,
+)
 from motley.core.modules_loading import modules_loading
 from motley.core.own_code import in_one_line, own_code_in
 from motley.core.untrusted import printable, shortened
@@ -90,6 +98,7 @@ _BESIDE = (
     "forget-noise",
     "inspect",
     "privacy-ledger",
+    "report",
     "reproduce",
     "tune",
     "twin",
@@ -126,57 +135,7 @@ def _add_commands(app: typer.Typer) -> None:
 
 
 File = Annotated[Path, typer.Argument(metavar="FILE.toml", help="The experiment.")]
-Page = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        metavar="FILE",
-        help="report.html in DIR unless given, or .md; with --format a folder, DIR/paper unless "
-        "given.",
-    ),
-]
-Follow = Annotated[
-    bool,
-    typer.Option(
-        "--follow",
-        help="Write it again while runs go on; the page loads itself again until all have ended.",
-    ),
-]
-Target = Annotated[
-    float | None,
-    typer.Option(
-        "--target",
-        metavar="0.9",
-        help="How long until the headline metric is this; no run is cut short.",
-    ),
-]
-Against = Annotated[
-    str | None,
-    typer.Option(
-        "--against",
-        metavar="NAME",
-        help="The method that the others are compared with, as tables call it; uniform, fedavg or "
-        "the first unless given. motley compare remembers it for later reports.",
-    ),
-]
-PlainIntervals = Annotated[
-    bool,
-    typer.Option(
-        "--plain-intervals",
-        help="Intervals of differences as if each comparison were the only one; else they hold "
-        "together.",
-    ),
-]
 WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report.")]
-Prediction = Annotated[
-    Path | None,
-    typer.Option(
-        "--predicted",
-        metavar="prediction.json",
-        help="What motley what-if predicted, beside what happened.",
-    ),
-]
-Where = Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs.")]
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -203,6 +162,8 @@ def call(argv: Sequence[str]) -> int:
         except (KeyboardInterrupt, typer.Abort):
             code = 130
         except Exception as error:
+            if sentence := distribution_missing(error):
+                return _fail(sentence)
             own_code = own_code_in(error)
             if own_code is not None:
                 return _theirs(error, own_code, debug="--debug" in argv)
@@ -465,7 +426,7 @@ def _show(
         for trouble in model_health(run):
             say(f"note: {label} seed {run.seed}: {trouble}")
     if with_report:
-        from motley.results.report import report as write_report
+        from motley.results.written_report import write_report
 
         page = write_report(
             [*runs, *controls],
@@ -473,7 +434,8 @@ def _show(
             target,
             plain_intervals=plain_intervals,
         )
-        tell(f"report: {page}")
+        if page is not None:
+            tell(f"report: {page}")
     tell(f"tables: {directory}")
 
 
@@ -491,42 +453,6 @@ def _name_confounds(runs: Sequence[Run], controls: Sequence[Run], with_controls:
 
 _add_commands(app)
 app.command()(watch_command.watch)
-
-
-@app.command()
-def report(
-    where: Where,
-    out: Page = None,
-    format: Format = None,
-    target: Target = None,
-    against: Against = None,
-    plain_intervals: PlainIntervals = False,
-    follow: Follow = False,
-    predicted: Prediction = None,
-) -> None:
-    """Write the report of a run, or of a folder of runs: a page, or figures and tables for a
-    paper."""
-    with modules_loading():
-        from motley.results.load import load_all
-        from motley.results.report import report as write_report
-
-    formats = formats_of(format)
-    if follow:
-        if predicted is not None:
-            raise ConfigError("a prediction is not followed; leave --follow out", "--predicted")
-        watch_command.follow_report(
-            where, out, formats, target, against=against, plain_intervals=plain_intervals
-        )
-        return
-    out = out or where / ("paper" if formats else "report.html")
-    runs = load_all(where)
-    tell(
-        write_report(
-            *(runs, out, target, formats, predicted),
-            against=against,
-            plain_intervals=plain_intervals,
-        )
-    )
 
 
 def _kinds(incomplete: str) -> list[str]:

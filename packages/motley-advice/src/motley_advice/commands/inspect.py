@@ -92,9 +92,9 @@ def inspect(
     from motley.core.errors import UserError
 
     with modules_loading():
-        from motley.results.page import check_name
         from motley_advice.inspection.inspecting import inspect as inspect_federations
         from motley_advice.inspection.own_tables import holds_tables
+        from motley_report.page import check_name
 
     check_data(data)
     if out is not None:

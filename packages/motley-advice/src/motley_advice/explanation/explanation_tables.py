@@ -28,10 +28,10 @@ from motley.results.blocks import (
     non_empty,
 )
 from motley.results.method_rows import intervals_in_words
-from motley.results.page import replace_files, write
 from motley_advice.explanation.causes import KeyDifference
 from motley_advice.explanation.explaining import Explanation, figure_of
 from motley_advice.explanation.explanation_plan import ExplanationPlan
+from motley_report.page import replace_files, write
 
 _CHOSEN = {"dtype", "precision", "products"}
 """Numerics that are keys of an experiment, and may be causes."""

@@ -15,10 +15,10 @@ from typing_extensions import override
 from motley.core.card import html_rows
 from motley.core.strict_json import to_json
 from motley.results.blocks import Page
-from motley.results.page import write
 from motley_advice.heterogeneity.findings import OutlyingClient
 from motley_advice.inspection.federation import InspectedFederation
 from motley_advice.inspection.inspection_page import inspection_page
+from motley_report.page import write
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,6 @@ from motley.experiments.run_data import task_of
 from motley.results.blocks import Picture
 from motley.results.load import Run
 from motley.results.measures import grouped_notes
-from motley.results.selection_plots import class_picture
 from motley.tasks.task import Federation, Task
 from motley_advice.heterogeneity.findings import Finding, Inspection
 from motley_advice.heterogeneity.measure import measure
@@ -40,6 +39,7 @@ from motley_advice.inspection.planned import synchronous_loop
 from motley_advice.inspection.sources import InspectionSource, source_of
 from motley_advice.inspection.system import system_findings
 from motley_data.column_table import column_table
+from motley_report.selection_plots import class_picture
 
 VARIANTS = 40
 """Variants of an experiment that are searched for pitfalls, at most."""

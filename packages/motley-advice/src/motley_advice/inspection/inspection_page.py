@@ -21,11 +21,11 @@ from motley.results.blocks import (
     Text,
     non_empty,
 )
-from motley.results.column_section import column_section
 from motley_advice.heterogeneity.findings import PROFILE, Finding
 from motley_advice.inspection.federation import InspectedFederation
 from motley_advice.inspection.pictures import client_curves, drift_curves, profile_bars
 from motley_advice.inspection.words import bytes_in_words, interval_text, title, value_text
+from motley_report.column_section import column_section
 
 SYSTEM = (
     "speed_spread",

@@ -10,7 +10,10 @@ import numpy as np
 
 from motley.core.arrays import Floats
 from motley.results.blocks import Picture
-from motley.results.figures import (
+from motley_advice.heterogeneity.findings import PROFILE
+from motley_advice.inspection.federation import InspectedFederation
+from motley_advice.inspection.words import title, value_text
+from motley_report.figures import (
     colour,
     columns_of,
     dash,
@@ -21,9 +24,6 @@ from motley.results.figures import (
     to_svg,
     whole_numbers,
 )
-from motley_advice.heterogeneity.findings import PROFILE
-from motley_advice.inspection.federation import InspectedFederation
-from motley_advice.inspection.words import title, value_text
 
 _ABOVE = 0.05
 """Share of an axis that is free above a curve."""

@@ -24,9 +24,7 @@ from motley.results.blocks import (
     Text,
     non_empty,
 )
-from motley.results.figures import colour, columns_of, mark, new_figure, styled, to_svg
 from motley.results.method_rows import intervals_in_words
-from motley.results.page import html, replace_files
 from motley_advice.tuning.objectives import Objective, ObjectiveValue
 from motley_advice.tuning.outcome import (
     TunedMethod,
@@ -37,6 +35,8 @@ from motley_advice.tuning.outcome import (
 )
 from motley_advice.tuning.spaces import NumberSpace, Space
 from motley_advice.tuning.study_words import in_words, shown, with_interval
+from motley_report.figures import colour, columns_of, mark, new_figure, styled, to_svg
+from motley_report.page import html, replace_files
 
 
 def write_results(result: TuningResult) -> Path:

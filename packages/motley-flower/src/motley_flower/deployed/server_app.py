@@ -49,8 +49,8 @@ from motley.experiments.trained import save_preparation
 from motley.results.load import Run
 from motley.results.load import load as load_results
 from motley.results.marks import Mark, pack_marks
-from motley.results.report import report as write_report
 from motley.results.writer import Writer, remove_streams
+from motley.results.written_report import write_report
 from motley.rounds.channel import Channel
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.client_state import ClientStates

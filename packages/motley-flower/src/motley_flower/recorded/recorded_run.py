@@ -110,10 +110,9 @@ class RecordedRun(RoundObserver):
                 with self._quiet_replay(), super().going(strategy, arguments):
                     yield
                 self.files.finish(self.trained_step, self._saved)
-        self.files.report()
-        self.say(
-            f"finished after round {self.ended_step}, report in {self.files.path / 'report.html'}"
-        )
+        page = self.files.report()
+        where = f"tables in {self.files.path}" if page is None else f"report in {page}"
+        self.say(f"finished after round {self.ended_step}, {where}")
 
     @contextmanager
     def _quiet_replay(self) -> Iterator[None]:

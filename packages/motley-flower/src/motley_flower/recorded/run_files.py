@@ -22,8 +22,8 @@ from motley.experiments.registry import record_of
 from motley.experiments.store import RunFolder, ensure_space, installed_versions, source_commit
 from motley.results.load import load, read_table
 from motley.results.marks import Mark, pack_marks, unpack_marks
-from motley.results.report import report as write_report
 from motley.results.writer import Writer, remove_streams, to_batch
+from motley.results.written_report import write_report
 from motley.rounds.checkpoint import Checkpoints
 from motley_flower.real_run import REAL
 from motley_flower.recorded.history import History
@@ -254,10 +254,13 @@ class RunFiles:
         remove_streams(self.path)
         self._checkpoints.prune(1)
 
-    def report(self) -> None:
-        """Write the report, where there is none of the run as it is."""
-        if self._writer is not None or not (self.path / "report.html").exists():
-            write_report([load(self.path)], self.path / "report.html")
+    def report(self) -> Path | None:
+        """Return the report, written where there is none of the run as it is; None where
+        ``motley-report`` is not installed."""
+        page = self.path / "report.html"
+        if self._writer is None and page.exists():
+            return page
+        return write_report([load(self.path)], page)
 
 
 def as_rows(table: str, columns: Mapping[str, Any]) -> list[dict[str, Any]]:

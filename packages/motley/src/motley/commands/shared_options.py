@@ -71,6 +71,32 @@ JobsOrChosen = Annotated[
         "run fills one.",
     ),
 ]
+Target = Annotated[
+    float | None,
+    typer.Option(
+        "--target",
+        metavar="0.9",
+        help="How long until the headline metric is this; no run is cut short.",
+    ),
+]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        metavar="NAME",
+        help="The method that the others are compared with, as tables call it; uniform, fedavg or "
+        "the first unless given. motley compare remembers it for later reports.",
+    ),
+]
+PlainIntervals = Annotated[
+    bool,
+    typer.Option(
+        "--plain-intervals",
+        help="Intervals of differences as if each comparison were the only one; else they hold "
+        "together.",
+    ),
+]
+Where = Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs.")]
 _WIDTH = 160
 
 
@@ -99,20 +125,6 @@ def import_from_here(allowed: bool) -> bool:
     if allowed and "" not in sys.path:
         sys.path.append("")
     return allowed
-
-
-def formats_of(texts: Sequence[str] | None) -> list[str]:
-    """Return the formats named, with commas between or apart.
-
-    Raises
-    ------
-    ConfigError: an unknown one.
-    """
-    from motley.results.print_files import check_formats
-
-    return (
-        check_formats(name.strip() for text in texts for name in text.split(",")) if texts else []
-    )
 
 
 def seeds_of(text: str | None) -> list[int] | None:

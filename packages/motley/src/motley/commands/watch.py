@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motley.commands.shared_options import say, tell, wide_console
-from motley.core.errors import ConfigError, StoreError
+from motley.commands.shared_options import wide_console
+from motley.core.errors import StoreError
 from motley.core.files import is_folder
 from motley.core.untrusted import printable
 
@@ -66,36 +66,6 @@ def watch(where: Folder, once: Once = False, every: Every = 2.0) -> None:
                 time.sleep(every)
     except KeyboardInterrupt:
         return
-
-
-def follow_report(
-    where: Path,
-    out: Path | None,
-    formats: Sequence[str],
-    target: float | None,
-    *,
-    against: str | None = None,
-    plain_intervals: bool = False,
-) -> None:
-    """Write the report of a folder again and again until none of its runs goes on; parameters as
-    for :func:`motley.results.report.report`.
-
-    Raises
-    ------
-    ConfigError: with formats for a paper. StoreError: there is no such folder.
-    """
-    from motley.results.follow import follow
-
-    if formats:
-        raise ConfigError(
-            "figures and tables for a paper are of runs that have ended; leave out --format or "
-            "--follow",
-            "--follow",
-        )
-    if not is_folder(where):
-        raise StoreError(f"there is no folder {where}; give a run, or a folder of runs")
-    page = out or where / "report.html"
-    tell(follow(where, page, target, against=against, plain_intervals=plain_intervals, tell=say))
 
 
 def _shown(runs: Sequence[RunProgress], console: Console) -> Table:

@@ -33,11 +33,13 @@ COMES_WITH = {
     "hf": "motley-data",
     "inspect": "motley-advice",
     "named": "motley-data",
+    "plot": "motley-report",
     "predicted": "motley-advice",
     "privacy": "motley-privacy",
     "privacy-ledger": "motley-privacy",
     "ray": "motley-ray",
     "recipe": "motley-papers",
+    "report": "motley-report",
     "reproduce": "motley-papers",
     "table": "motley-data",
     "tabular": "motley-data",
@@ -86,12 +88,7 @@ def required_extension(
     """
     component = extension(group, name)
     if component is None:
-        folder = COMES_WITH[name]
-        raise ConfigError(
-            f"{wanted or repr(name)} comes with {folder}, which is not installed; in a checkout of "
-            f"Motley: pip install ./packages/{folder}",
-            key,
-        )
+        raise ConfigError(not_installed(name, wanted), key)
     return component
 
 
@@ -103,6 +100,29 @@ def added_function(name: str) -> Callable[..., Any]:
         required_extension("function", name)
 
     return extension("function", name) or _refuse
+
+
+def not_installed(name: str, wanted: str | None = None) -> str:
+    """Return the sentence that says which distribution has what is missing, and how to install it.
+
+    ``wanted``: what is asked for in words; None: the name."""
+    return f"{wanted or repr(name)} comes with {_to_install(COMES_WITH[name])}"
+
+
+def distribution_missing(error: BaseException) -> str | None:
+    """Return the sentence about an error of importing a distribution of Motley's repository that
+    another one needs; None for any other error."""
+    if not isinstance(error, ModuleNotFoundError):
+        return None
+    folder = (error.name or "").partition(".")[0].replace("_", "-")
+    return f"this needs {_to_install(folder)}" if folder in COMES_WITH.values() else None
+
+
+def _to_install(folder: str) -> str:
+    return (
+        f"{folder}, which is not installed; in a checkout of Motley: pip install "
+        f"./packages/{folder}"
+    )
 
 
 @cache

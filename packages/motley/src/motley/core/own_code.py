@@ -145,6 +145,7 @@ _DISTRIBUTIONS = (
     "motley_papers",
     "motley_privacy",
     "motley_ray",
+    "motley_report",
 )
 
 

@@ -50,7 +50,7 @@ from motley.experiments.progress import (
 )
 from motley.experiments.run import OnEnd, as_experiment, run_in, with_own
 from motley.experiments.run_data import task_of
-from motley.experiments.shown import curve_figure, in_cell, run_rows, runs_in_words, to_frame
+from motley.experiments.shown import in_cell, run_rows, runs_in_words, to_frame
 from motley.experiments.store import RunFolder, default_folder
 from motley.experiments.sweep_point import Point
 from motley.experiments.trackers.tracker import RunGroup
@@ -151,9 +151,11 @@ class Comparison(Carded):
 
         Raises
         ------
-        ConfigError: no such metric, nothing to draw over by this name, or no finished run.
+        ConfigError: no such metric, nothing to draw over by this name, no finished run, or
+        ``motley-report``, which draws it, is not installed.
         """
-        return curve_figure(group_runs(self.runs), metric, over)
+        figure: Figure = required_extension("function", "plot")(group_runs(self.runs), metric, over)
+        return figure
 
 
 def expand(

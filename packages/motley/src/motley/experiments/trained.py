@@ -32,7 +32,7 @@ from motley.core.errors import ConfigError, DataError, ModelError, StoreError
 from motley.core.extensions import required_extension
 from motley.core.files import changed, disk_error, replacing, with_digest
 from motley.core.strict_json import restored, to_json
-from motley.experiments.shown import curve_figure, facts_of_keys, in_cell, run_rows
+from motley.experiments.shown import facts_of_keys, in_cell, run_rows
 from motley.results import load as results
 from motley.results.client_table import client_table
 from motley.results.marks import checked
@@ -212,9 +212,11 @@ class TrainedRun(results.Run):
 
         Raises
         ------
-        ConfigError: no such metric, or nothing to draw over by this name.
+        ConfigError: no such metric, nothing to draw over by this name, or ``motley-report``, which
+        draws it, is not installed.
         """
-        return curve_figure({self.name: [self]}, metric, over)
+        figure: Figure = required_extension("function", "plot")({self.name: [self]}, metric, over)
+        return figure
 
     @override
     def __repr__(self) -> str:

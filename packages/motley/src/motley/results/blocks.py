@@ -1,4 +1,4 @@
-"""The blocks a page is made of, independent of its format; :mod:`motley.results.page` writes them
+"""The blocks a page is made of, independent of its format; :mod:`motley_report.page` writes them
 as HTML or as Markdown."""
 
 from __future__ import annotations

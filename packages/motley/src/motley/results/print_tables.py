@@ -1,6 +1,6 @@
 """The tables of a report for print: every number with its unit and, over seeds, with its interval.
 
-``groups`` maps a method's label to its runs, as in :mod:`motley.results.plots`.
+``groups`` maps a method's label to its runs, as in :mod:`motley_report.plots`.
 """
 
 from __future__ import annotations

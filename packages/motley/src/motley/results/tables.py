@@ -1,9 +1,9 @@
 """The tables of a report: each function takes runs grouped by method and lays columns of
 :mod:`motley.results.columns` out for pages, the terminal and print.
 
-``groups`` maps a method's label to its runs, as in :mod:`motley.results.plots`. A table of what the
-runs do not hold is None. What is returned is a :class:`motley.results.blocks.Table` of a page; its
-columns on the terminal and in print are beside it.
+``groups`` maps a method's label to its runs (one per seed). A table of what the runs do not hold is
+None. What is returned is a :class:`motley.results.blocks.Table` of a page; its columns on the
+terminal and in print are beside it.
 """
 
 from __future__ import annotations

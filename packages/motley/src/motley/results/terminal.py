@@ -31,7 +31,7 @@ def terminal_tables(
 
     Parameters
     ----------
-    plain_intervals: as for :func:`motley.results.report.report`.
+    plain_intervals: as for :func:`motley.report`.
 
     Raises
     ------

@@ -11,7 +11,10 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.results import measures
 from motley.results.blocks import Picture
-from motley.results.figures import (
+from motley.results.gains import LEAST, LOCAL, SHARED, rivals
+from motley.results.load import Run
+from motley.results.method_groups import labels_by_number
+from motley_report.figures import (
     client_groups,
     colour,
     columns_of,
@@ -25,9 +28,6 @@ from motley.results.figures import (
     styled,
     to_svg,
 )
-from motley.results.gains import LEAST, LOCAL, SHARED, rivals
-from motley.results.load import Run
-from motley.results.method_groups import labels_by_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

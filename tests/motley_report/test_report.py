@@ -2,10 +2,8 @@
 
 import json
 import re
-import sys
 from html.parser import HTMLParser
 from math import isnan
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -16,11 +14,9 @@ from motley.results.load import load_all
 from motley.results.measures import Spread
 from motley.results.method_rows import method_rows, target_of
 from motley.results.number_text import plus_minus, short_number
-from motley.results.report import report
 from motley.results.terminal import terminal_tables
-
-sys.path.insert(0, str(Path(__file__).parent))
-import fake
+from motley_report.report import report
+from tests.motley.results import fake
 
 
 @pytest.fixture(scope="module")

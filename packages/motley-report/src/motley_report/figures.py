@@ -15,7 +15,7 @@ import numpy as np
 
 from motley.core.arrays import Floats
 from motley.results.blocks import Picture
-from motley.results.svg import compact
+from motley_report.svg import compact
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,7 +17,7 @@ from typing import Any
 from motley.core.errors import ConfigError
 from motley.core.files import create, disk_error
 from motley.results.blocks import Page, Picture, UniqueNames
-from motley.results.figures import PALETTE
+from motley_report.figures import PALETTE
 
 __all__ = ["SUFFIXES", "check_name", "html", "replace_files", "write"]
 
@@ -47,7 +47,7 @@ def write(page: Page, out: str | Path) -> Path:
     )
     if path.suffix.lower() != ".md":
         return replace_files({path: html(page)}, path)
-    from motley.results.markdown import markdown
+    from motley_report.markdown import markdown
 
     folder = path.with_name(f"{path.stem}_pictures")
     text, pictures = markdown(page, folder.name)
@@ -85,7 +85,7 @@ def _template() -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("motley.results", "."),
+        loader=PackageLoader("motley_report", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

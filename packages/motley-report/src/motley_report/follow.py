@@ -13,8 +13,8 @@ from motley.results.blocks import BulletList
 from motley.results.live import LiveFolder, RunProgress, in_words
 from motley.results.load import Run, load
 from motley.results.method_groups import MethodGroups
-from motley.results.page import write
-from motley.results.report import as_private_as, printable_groups, report, report_page
+from motley_report.page import write
+from motley_report.report import as_private_as, printable_groups, report, report_page
 
 RELOAD_S = 5
 """Seconds after which the page of runs that go on loads itself again."""
@@ -40,7 +40,7 @@ def follow(
     Parameters
     ----------
     where: a folder with runs in or below it; there may be none as yet.
-    out, target, against, plain_intervals: as for :func:`motley.results.report.report`; ``out`` is a
+    out, target, against, plain_intervals: as for :func:`motley_report.report.report`; ``out`` is a
         page of HTML. A method that is not there as yet is waited for.
     every_s: wall seconds between looks.
     grace_s: wall seconds without any change after the last run has ended, in which the next of a

@@ -1,7 +1,7 @@
 """Figures of a run's clients and selections: class distribution, upload shares, components of
 scores, diagnostics.
 
-``groups`` maps a method's label to its runs, as in :mod:`motley.results.plots`. Each figure shows
+``groups`` maps a method's label to its runs, as in :mod:`motley_report.plots`. Each figure shows
 only the methods whose tables hold what it needs, and is None where none does.
 """
 
@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from motley.core.errors import DataError
 from motley.results import measures
 from motley.results.blocks import Picture
-from motley.results.figures import (
+from motley.results.load import Run
+from motley.results.method_groups import labels_by_number, method_numbers
+from motley_report.figures import (
     CLASS_COLOURS,
     COLOURS,
     DASHES,
@@ -40,8 +42,6 @@ from motley.results.figures import (
     to_svg,
     whole_numbers,
 )
-from motley.results.load import Run
-from motley.results.method_groups import labels_by_number, method_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -363,7 +363,7 @@ def class_picture(
     shares for many.
 
     Clients are ordered by the class they hold most of. A strip below shows the share of wrong
-    labels, where there are any. Of more than :data:`motley.results.figures.ONE_BY_ONE` clients,
+    labels, where there are any. Of more than :data:`motley_report.figures.ONE_BY_ONE` clients,
     means of groups of neighbouring clients are drawn.
 
     Parameters

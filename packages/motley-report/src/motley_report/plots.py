@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from motley.core.errors import ConfigError
 from motley.results import measures
 from motley.results.blocks import Picture
-from motley.results.figures import (
+from motley.results.labels import clock
+from motley.results.load import Run
+from motley.results.method_groups import method_numbers
+from motley.results.method_rows import JUDGED, End
+from motley.results.number_text import plus_minus, short_number
+from motley.results.recorded_metrics import metric_in_text, metric_in_title
+from motley_report.figures import (
     FAINT,
     NARROW,
     add_legend,
@@ -37,12 +43,6 @@ from motley.results.figures import (
     to_svg,
     whole_numbers,
 )
-from motley.results.labels import clock
-from motley.results.load import Run
-from motley.results.method_groups import method_numbers
-from motley.results.method_rows import JUDGED, End
-from motley.results.number_text import plus_minus, short_number
-from motley.results.recorded_metrics import metric_in_text, metric_in_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -414,7 +414,7 @@ def participation_bars(groups: Groups) -> Picture:
     """Draw how often each client took part, most often first (mean over seeds at each rank); the
     dashed line is an even share.
 
-    Of more than :data:`motley.results.figures.ONE_BY_ONE` clients, means of groups of neighbouring
+    Of more than :data:`motley_report.figures.ONE_BY_ONE` clients, means of groups of neighbouring
     ranks are drawn."""
     counts = [[measures.participation(run) for run in runs] for runs in groups.values()]
     columns = PANELS if len(groups) > DIRECT else columns_of(len(groups))
@@ -500,7 +500,7 @@ def client_curves(groups: Groups) -> Picture | None:
     """Draw each client's own metric from the worst served to the best (mean over seeds at each
     rank); None without such rows.
 
-    Of more than :data:`motley.results.figures.ONE_BY_ONE` clients, means of groups of neighbouring
+    Of more than :data:`motley_report.figures.ONE_BY_ONE` clients, means of groups of neighbouring
     ranks are drawn."""
     name, percent, better = _metric(groups)
     values = [[measures.client_metric(run) for run in runs] for runs in groups.values()]

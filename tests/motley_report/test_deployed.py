@@ -1,19 +1,15 @@
 """What a report says of real clients: which time is meant, how long they took, what travelled, who
 was lost and why."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from motley.results import deployed, labels
-from motley.results.report import facts, report, warnings
-from motley.results.sections import all_sections
+from motley.results import labels
 from motley.results.terminal import terminal_tables
-
-sys.path.insert(0, str(Path(__file__).parent))
-from fake import run, table, two_rounds
+from motley_report import deployed
+from motley_report.report import facts, report, warnings
+from motley_report.sections import all_sections
+from tests.motley.results.fake import run, table, two_rounds
 
 
 def test_a_client_s_row_adds_up():

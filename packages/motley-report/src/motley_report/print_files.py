@@ -6,15 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from motley.core.errors import ConfigError, suggest
-from motley.results import latex
 from motley.results.besides import Besides
 from motley.results.blocks import Block, Picture, Section, SideBySide, UniqueNames
-from motley.results.figures import for_print
 from motley.results.load import Run
-from motley.results.page import SUFFIXES, replace_files
 from motley.results.print_tables import as_csv, print_tables
-from motley.results.references import bibliography
-from motley.results.sections import all_sections
+from motley_report import latex
+from motley_report.figures import for_print
+from motley_report.page import SUFFIXES, replace_files
+from motley_report.references import bibliography
+from motley_report.sections import all_sections
 
 Groups = Mapping[str, Sequence[Run]]
 FORMATS = ("pdf", "svg", "latex", "csv")
@@ -53,6 +53,18 @@ def check_formats(formats: Iterable[str]) -> list[str]:
             f"got none; expected some of {', '.join(FORMATS)}, e.g. pdf,latex", "format"
         )
     return wanted
+
+
+def formats_of(texts: Sequence[str] | None) -> list[str]:
+    """Return the formats named, with commas between or apart.
+
+    Raises
+    ------
+    ConfigError: an unknown one.
+    """
+    return (
+        check_formats(name.strip() for text in texts for name in text.split(",")) if texts else []
+    )
 
 
 def write_print_files(

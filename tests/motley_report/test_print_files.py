@@ -5,8 +5,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,10 +12,8 @@ from motley.core.errors import ConfigError, StoreError
 from motley.results.labels import group_runs
 from motley.results.measures import Censored, Interval
 from motley.results.print_tables import PrintTable, as_csv, print_tables
-from motley.results.report import report
-
-sys.path.insert(0, str(Path(__file__).parent))
-import fake
+from motley_report.report import report
+from tests.motley.results import fake
 
 CURVES = ["curve-round", "curve-seconds", "curve-bits", "curve-paper-bits"]
 AWKWARD = r"50 % of $x_1 & #2 ~ ^ \input{a} α 方 --x"

@@ -23,9 +23,9 @@ from motley.results.method_groups import MethodGroups, labels_by_number
 from motley.results.method_rows import not_compared
 from motley.results.model_health import model_health
 from motley.results.number_text import whole
-from motley.results.page import write
-from motley.results.print_files import write_print_files
-from motley.results.sections import all_sections, provenance, single_runs
+from motley_report.page import write
+from motley_report.print_files import write_print_files
+from motley_report.sections import all_sections, provenance, single_runs
 
 Groups = Mapping[str, Sequence[Run]]
 

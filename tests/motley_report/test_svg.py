@@ -3,21 +3,17 @@ of each figure."""
 
 import json
 import re
-import sys
-from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from motley.results import plots, selection_plots
 from motley.results.blocks import Page
-from motley.results.figures import NARROW, PALETTE, mark, new_figure, styled, to_svg
-from motley.results.page import html
-from motley.results.svg import _path, compact
-
-sys.path.insert(0, str(Path(__file__).parent))
-import fake
+from motley_report import plots, selection_plots
+from motley_report.figures import NARROW, PALETTE, mark, new_figure, styled, to_svg
+from motley_report.page import html
+from motley_report.svg import _path, compact
+from tests.motley.results import fake
 
 pytestmark = pytest.mark.usefixtures("drawn")
 

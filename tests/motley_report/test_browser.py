@@ -5,17 +5,14 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from motley.results.blocks import Page, Section, Table, TableCell, TableRow, Text
-from motley.results.page import write
-from motley.results.report import report
-
-sys.path.insert(0, str(Path(__file__).parent))
-import fake
+from motley_report.page import write
+from motley_report.report import report
+from tests.motley.results import fake
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None

@@ -1,7 +1,7 @@
 """The section of a report about real clients: how long rounds and clients took, what travelled, and
 what went wrong.
 
-``groups`` maps a method's label to its runs (one per seed), as in :mod:`motley.results.plots`;
+``groups`` maps a method's label to its runs (one per seed), as in :mod:`motley_report.plots`;
 simulations among them are left out.
 """
 
@@ -25,7 +25,11 @@ from motley.results.blocks import (
     Text,
     non_empty,
 )
-from motley.results.figures import (
+from motley.results.load import Run
+from motley.results.measures import Curve
+from motley.results.method_groups import method_numbers
+from motley.results.number_text import MB, short_number
+from motley_report.figures import (
     NARROW,
     colour,
     dash,
@@ -35,10 +39,6 @@ from motley.results.figures import (
     to_svg,
     whole_numbers,
 )
-from motley.results.load import Run
-from motley.results.measures import Curve
-from motley.results.method_groups import method_numbers
-from motley.results.number_text import MB, short_number
 
 Groups = Mapping[str, Sequence[Run]]
 MOST = 50

@@ -2,9 +2,7 @@
 
 import io
 import re
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from motley.core.errors import ConfigError
-from motley.results import measures, plots
-from motley.results.figures import (
+from motley.results import measures
+from motley.results.load import Run, read_table
+from motley.results.schema import TABLES
+from motley_report import plots
+from motley_report.figures import (
     _NO_DATES,
     CLIENT_GROUPS,
     ONE_BY_ONE,
@@ -24,15 +25,11 @@ from motley.results.figures import (
     spread_apart,
     styled,
 )
-from motley.results.figures import (
+from motley_report.figures import (
     draw as draw_figure,
 )
-from motley.results.load import Run, read_table
-from motley.results.schema import TABLES
-from motley.results.selection_plots import class_distribution
-
-sys.path.insert(0, str(Path(__file__).parent))
-import fake
+from motley_report.selection_plots import class_distribution
+from tests.motley.results import fake
 
 pytestmark = pytest.mark.usefixtures("drawn")
 

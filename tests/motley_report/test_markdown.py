@@ -4,8 +4,6 @@ pictures beside it on white."""
 import html
 import json
 import re
-import sys
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -27,11 +25,9 @@ from motley.results.blocks import (
     Text,
 )
 from motley.results.load import load_all
-from motley.results.markdown import escaped, markdown
-from motley.results.report import report
-
-sys.path.insert(0, str(Path(__file__).parent))
-import fake
+from motley_report.markdown import escaped, markdown
+from motley_report.report import report
+from tests.motley.results import fake
 
 SVG = '<svg role="img" xmlns="http://www.w3.org/2000/svg"><g id="bars-1"/></svg>'
 

@@ -4,9 +4,9 @@ test_print_files."""
 import pytest
 
 from motley.results.blocks import Table, TableCell, TableRow
-from motley.results.latex import escaped, figure, page_table, table
 from motley.results.measures import Censored, Interval
 from motley.results.print_tables import PrintTable
+from motley_report.latex import escaped, figure, page_table, table
 
 NAN = float("nan")
 

@@ -3,17 +3,14 @@ something."""
 
 import json
 import re
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from motley.results import measures, sections, selection_plots
-from motley.results.report import report
-
-sys.path.insert(0, str(Path(__file__).parent))
-import fake
+from motley.results import measures
+from motley_report import sections, selection_plots
+from motley_report.report import report
+from tests.motley.results import fake
 
 pytestmark = pytest.mark.usefixtures("drawn")
 

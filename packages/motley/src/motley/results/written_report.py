@@ -1,0 +1,23 @@
+"""The report that is written at the end of runs, by the distribution that makes reports."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from motley.core.extensions import extension, not_installed
+from motley.results.load import Run
+
+
+def write_report(
+    runs: Sequence[Run], page: Path, target: float | None = None, *, plain_intervals: bool = False
+) -> Path | None:
+    """Write the report of runs to a page, as :func:`motley.report` does, and return the page; where
+    ``motley-report`` is not installed, warn of it and return None: the runs are finished."""
+    report = extension("function", "report")
+    if report is None:
+        warnings.warn(f"no report is written: {not_installed('report')}", stacklevel=2)
+        return None
+    written: Path = report(runs, page, target, plain_intervals=plain_intervals)
+    return written
