@@ -14,7 +14,7 @@ import numpy as np
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.untrusted import shortened
 from motley.experiments.document import to_toml
-from motley.experiments.store import slug
+from motley.experiments.folder_names import slug
 from motley.tasks.client_folders import client_files, is_client_file, stem
 from motley.tasks.client_parts import is_table, table_options
 from motley.tasks.federate import Split
