@@ -10,7 +10,7 @@ from typing import Any
 from motley.core.errors import StoreError
 from motley.experiments.config import Experiment
 from motley.tasks.public_data.facts import PUBLIC
-from motley.tasks.public_data.search import search
+from motley.tasks.public_data.search import variants
 
 
 def data_variants(experiment: Experiment, folder: Path | None = None) -> dict[str, str]:
@@ -25,12 +25,7 @@ def data_variants(experiment: Experiment, folder: Path | None = None) -> dict[st
         experiment.task.get("data"),
         experiment.public.data if experiment.public is not None else None,
     )
-    packs = {
-        name: next(search(name, folder), None)
-        for name in names
-        if isinstance(name, str) and name in PUBLIC
-    }
-    return {name: pack.layout.variant for name, pack in packs.items() if pack is not None}
+    return variants(names, folder)
 
 
 def check_variants(
