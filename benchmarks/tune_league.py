@@ -19,7 +19,7 @@ from typing import Any
 
 from motley.experiments import document
 from motley.experiments.config import Experiment
-from motley.experiments.store import slug
+from motley.experiments.folder_names import slug
 from motley_advice.tuning.study import tune
 from motley_papers.recipe import Recipe, Scale, read
 

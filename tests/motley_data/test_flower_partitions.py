@@ -16,7 +16,8 @@ from PIL import Image as Picture
 
 import motley
 from motley.core.errors import DataError
-from motley.tasks import from_clients, loaders
+from motley.tasks import from_clients
+from motley_data import loaders
 
 INSTALLED = find_spec("datasets") is not None and find_spec("flwr_datasets") is not None
 

@@ -20,7 +20,7 @@ from motley.tasks import TASKS
 from motley.tasks.image import Image
 from motley.tasks.preparation import restore_preparation
 from motley_data.formats.npz import arrays
-from motley_data.named_data import about, download_mb, images, task_of, variant_of
+from motley_data.named_data import about, download_mb, images, task_of
 from motley_data.public_data.facts import PUBLIC
 from motley_data.table_preparation import NumberColumn
 
@@ -40,11 +40,11 @@ def experiment(task: Any) -> motley.Experiment:
     return motley.Experiment(task=task, population=4, cohort=2, stop={"rounds": 1})
 
 
-def test_a_name_is_that_of_a_task_a_download_and_a_variant() -> None:
+def test_a_name_is_that_of_a_task_and_a_download() -> None:
     names = ("mnist", "iris", "digits", "nobody")
     assert [task_of(name) for name in names] == ["image", "tabular", None, None]
     assert download_mb("mnist") == PUBLIC["mnist"].mb
-    assert (download_mb("iris"), variant_of("iris")) == (None, None)
+    assert download_mb("iris") is None
     assert about("mnist", "mnist") == PUBLIC["mnist"].variants["mnist"].about
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -23,7 +22,6 @@ from motley.experiments.store import (
     default_folder,
     describe,
     ensure_space,
-    slug,
     source_commit,
 )
 from motley.experiments.sweep import compare
@@ -36,31 +34,6 @@ with RunFolder(sys.argv[1]).lock():
     print("held", flush=True)
     time.sleep(60)
 """
-
-
-@pytest.mark.parametrize(
-    ("name", "folder"),
-    [
-        ("who-to-ask on mnist", "who-to-ask-on-mnist"),
-        ("../../etc", "etc"),
-        ("a/b", "a-b"),
-        ("", "experiment"),
-        ("alpha=0.1", "alpha=0.1"),
-    ],
-)
-def test_names_become_folders(name: str, folder: str) -> None:
-    assert slug(name) == folder
-
-
-@pytest.mark.parametrize("letter", ["a", "ü", "鑑"])
-def test_a_name_that_is_cut_carries_a_digest_of_the_whole(letter: str) -> None:
-    folders = [slug(letter * 200 + f" rounds={rounds}") for rounds in (2, 4)]
-    assert folders[0] != folders[1]
-    for folder in folders:
-        assert 190 < len(folder.encode()) <= 200
-        assert re.fullmatch(f"{letter}+-[0-9a-f]{{12}}", folder)
-        assert slug(folder) == folder
-    assert slug("a" * 200) == "a" * 200
 
 
 def test_the_default_folder_is_told_by_name_and_id() -> None:

@@ -167,6 +167,20 @@ def test_no_rows_write_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_table_without_rows_is_a_whole_file(tmp_path):
+    """What is kept of one from run to run is what a writer of Parquet makes of no rows."""
+    marks = Writer(tmp_path).finish()
+    for name, schema in TABLES.items():
+        again = tmp_path / "again.parquet"
+        with pq.ParquetWriter(
+            again, schema, write_page_checksum=True, **writer_module._encodings(name)
+        ) as file:
+            file.write_table(schema.empty_table())
+        assert (tmp_path / f"{name}.parquet").read_bytes() == again.read_bytes()
+        assert marks[name].rows == 0
+        assert read_table(tmp_path, name, marks).equals(schema.empty_table())
+
+
 @pytest.mark.parametrize(
     ("table", "columns", "message"),
     [

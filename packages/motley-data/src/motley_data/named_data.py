@@ -14,10 +14,9 @@ from motley_data.formats import read
 from motley_data.public_classes import with_classes
 from motley_data.public_data.facts import PUBLIC, spelled
 from motley_data.public_data.places import places
-from motley_data.public_data.search import search
 from motley_data.table_readers import BUILTIN
 
-__all__ = ["DATASETS", "about", "download_mb", "images", "task_of", "variant_of"]
+__all__ = ["DATASETS", "about", "download_mb", "images", "task_of"]
 
 
 def task_of(name: str) -> str | None:
@@ -54,13 +53,6 @@ def images(
         f"{key}: got {data!r}{near}; expected one of: {', '.join(names)}, "
         "or the path of a folder or .npz file that exists"
     )
-
-
-def variant_of(name: str, folder: Path | None = None) -> str | None:
-    """Return the variant of a public data set that would be read now; None where none is found, and
-    for other names."""
-    found = next(search(name, folder), None) if name in PUBLIC else None
-    return None if found is None else found.layout.variant
 
 
 def about(name: str, variant: str) -> str:

@@ -11,10 +11,10 @@ from pathlib import Path
 from motley.core.errors import ConfigError, UserError
 from motley.results.blocks import BulletList
 from motley.results.live import LiveFolder, RunProgress, in_words
-from motley.results.load import Run, load
+from motley.results.load import Run, as_private_as, load
 from motley.results.method_groups import MethodGroups
 from motley_report.page import write
-from motley_report.report import as_private_as, printable_groups, report, report_page
+from motley_report.report import printable_groups, report, report_page
 
 RELOAD_S = 5
 """Seconds after which the page of runs that go on loads itself again."""

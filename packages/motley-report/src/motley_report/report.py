@@ -3,8 +3,7 @@ pictures beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +12,11 @@ from numpy.typing import NDArray
 
 from motley.core.errors import ConfigError, StoreError
 from motley.core.extensions import required_extension
-from motley.core.files import private_files
 from motley.core.untrusted import printable_tree
 from motley.results import measures
 from motley.results.blocks import BulletList, Page, Section, non_empty
 from motley.results.labels import clock, group_runs
-from motley.results.load import Run, load_all
+from motley.results.load import Run, as_private_as, load_all
 from motley.results.method_groups import MethodGroups, labels_by_number
 from motley.results.method_rows import not_compared
 from motley.results.model_health import model_health
@@ -100,21 +98,6 @@ def report(
             ),
             out,
         )
-
-
-@contextmanager
-def as_private_as(runs: Sequence[Run]) -> Iterator[None]:
-    """Within the block, files are for this process's user alone where the record of one of the runs
-    is, as a deployment's is."""
-    with private_files() if any(map(_private, runs)) else nullcontext():
-        yield
-
-
-def _private(run: Run) -> bool:
-    try:
-        return not (run.directory / "run.json").stat().st_mode & 0o077
-    except OSError:  # a run that lies in no folder
-        return False
 
 
 def printable_groups(

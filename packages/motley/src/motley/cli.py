@@ -13,6 +13,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
@@ -37,6 +38,7 @@ from motley.commands.shared_options import (
     raise_failures,
     say,
     seeds_of,
+    show_table,
     tell,
     wide_console,
 )
@@ -341,53 +343,82 @@ def compare(
     """Run an experiment in several variants and compare them. What is finished already is not run
     again; what differs beside the method is named."""
     # a target of losses reads the data, and a user's module may do anything
-    new = "torch" not in sys.modules and not allow_import and (target is None or target <= 1)
+    plain = on_ray is None and not allow_import and (target is None or target <= 1)
+    check_data(data)
+    showing = None
+    if plain and (jobs is None or jobs > 0):
+        from motley.commands.shown_again import Showing
+
+        options = {
+            "over": over,
+            "seeds": seeds,
+            "grid": grid,
+            "target": target,
+            "against": against,
+            "plain_intervals": plain_intervals,
+            "controls": controls,
+            "yes": yes,
+            "skip_refused": skip_refused,
+            "report": report,
+        }
+        showing = Showing(file, overrides=set or [], out=out, data=data, options=options)
+        if showing.again():
+            return
+    new = plain and "torch" not in sys.modules
     with modules_loading():
         from motley.experiments.parallel import workers_forked
         from motley.experiments.sweep import check_target, parse_over
         from motley.experiments.sweep import compare as compare_experiments
 
-    check_data(data)
-    with workers_forked(safe=new):
-        if target is not None:
-            check_target(
-                experiment=file,
-                target=target,
+    with nullcontext() if showing is None else showing.noted():
+        with workers_forked(safe=new):
+            if target is not None:
+                check_target(
+                    experiment=file,
+                    target=target,
+                    data=data,
+                    overrides=set or [],
+                    allow_import=import_from_here(allow_import),
+                )
+            values = dict(parse_over(text) for text in over or [])
+            comparison = compare_experiments(
+                file,
+                values,
+                seeds_of(seeds),
+                out=out,
                 data=data,
                 overrides=set or [],
+                progress=True,
+                on_ray=on_ray,
+                jobs=jobs,
                 allow_import=import_from_here(allow_import),
+                grids=grid,
+                allow_other_numerics=allow_other_numerics,
+                against=against,
+                controls=controls,
+                many_controls=yes,
+                skip_refused=skip_refused,
+                say=_note_line if showing is None else showing.note,
             )
-        values = dict(parse_over(text) for text in over or [])
-        comparison = compare_experiments(
-            file,
-            values,
-            seeds_of(seeds),
-            out=out,
-            data=data,
-            overrides=set or [],
-            progress=True,
-            on_ray=on_ray,
-            jobs=jobs,
-            allow_import=import_from_here(allow_import),
-            grids=grid,
-            allow_other_numerics=allow_other_numerics,
-            against=against,
-            controls=controls,
-            many_controls=yes,
-            skip_refused=skip_refused,
-            say=lambda line: say(f"note: {line}"),
-        )
-    if comparison.runs:
-        _show(
-            comparison.runs,
-            comparison.directory,
-            report,
-            target,
-            controls=comparison.controls,
-            plain_intervals=plain_intervals,
-        )
-        _name_confounds(comparison.runs, comparison.controls, with_controls=controls)
+        if showing is not None:
+            showing.ran(comparison)
+        if comparison.runs:
+            _show(
+                comparison.runs,
+                comparison.directory,
+                report,
+                target,
+                controls=comparison.controls,
+                plain_intervals=plain_intervals,
+            )
+            _name_confounds(comparison.runs, comparison.controls, with_controls=controls)
     raise_failures(comparison.failures, len(comparison.runs))
+    if showing is not None:
+        showing.keep(comparison, with_report=report)
+
+
+def _note_line(line: str) -> None:
+    say(f"note: {line}")
 
 
 def _show(
@@ -409,7 +440,7 @@ def _show(
 
     console = wide_console()
     for table in terminal_tables([*runs, *controls], target, plain_intervals):
-        console.print(table)
+        show_table(console, table)
     for block in claims(group_runs(runs)):
         tell("\n".join((block.title, *(f"- {line}" for line in block.items))))
     if any(run.meta.get("personal") for run in runs) and (

@@ -159,7 +159,7 @@ def _quoted(text: str) -> str:
 
 def page_name(sources: Sequence[Path]) -> str:
     """Return the name of the page of some federations, made of their own."""
-    from motley.experiments.store import slug
+    from motley.experiments.folder_names import slug
     from motley_advice.inspection.own_tables import table_name
 
     names = "-".join(path.stem if path.suffix == ".toml" else table_name(path) for path in sources)

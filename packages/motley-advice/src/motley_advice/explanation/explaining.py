@@ -14,7 +14,8 @@ from motley.core.arrays import Floats
 from motley.core.components import imports
 from motley.core.errors import ConfigError, UserError
 from motley.experiments.controls import in_minutes, wall_s
-from motley.experiments.store import RunFolder, default_folder, slug
+from motley.experiments.folder_names import slug
+from motley.experiments.store import RunFolder, default_folder
 from motley.experiments.sweep import run_points
 from motley.experiments.sweep_point import Point
 from motley.results import measures

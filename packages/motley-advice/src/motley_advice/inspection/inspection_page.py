@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import isnan, nan
 
 from motley.core.client_names import name_of
-from motley.experiments.store import slug
+from motley.experiments.folder_names import slug
 from motley.results.blocks import (
     DASH,
     Block,

@@ -14,7 +14,7 @@ import numpy as np
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.untrusted import shortened
 from motley.experiments.document import to_toml
-from motley.experiments.store import slug
+from motley.experiments.folder_names import slug
 from motley.tasks.federate import Split
 from motley.tasks.origin import Origin
 from motley.tasks.table_kinds import is_table_file

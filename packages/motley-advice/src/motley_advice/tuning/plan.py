@@ -11,8 +11,8 @@ from typing import Any
 
 from motley.core.errors import ConfigError, suggest
 from motley.experiments.config import Experiment
+from motley.experiments.folder_names import slug
 from motley.experiments.lineage import digest_of
-from motley.experiments.store import slug
 from motley.experiments.sweep import expand, parse_over
 from motley_advice.tuning.objectives import Objective, parse_objective
 from motley_advice.tuning.spaces import Space, parse_space

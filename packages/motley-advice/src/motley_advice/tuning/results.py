@@ -8,8 +8,8 @@ from typing import Any
 
 from motley.core.untrusted import printable
 from motley.experiments import document
+from motley.experiments.folder_names import slug
 from motley.experiments.private_runs import private_training
-from motley.experiments.store import slug
 from motley.results import measures
 from motley.results.blocks import (
     DASH,

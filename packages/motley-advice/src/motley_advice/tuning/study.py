@@ -18,10 +18,11 @@ from motley.core.files import SECRET_FILES, disk_error, replacing, with_digest
 from motley.core.keys import Key
 from motley.core.strict_json import to_json
 from motley.experiments.config import Experiment
+from motley.experiments.folder_names import slug
 from motley.experiments.parallel import job_workers_kept
 from motley.experiments.private_runs import private_training
 from motley.experiments.run import as_experiment, with_own
-from motley.experiments.store import RunFolder, ensure_space, installed_versions, slug
+from motley.experiments.store import RunFolder, ensure_space, installed_versions
 from motley.experiments.sweep import run_points
 from motley.experiments.sweep_point import Point
 from motley.results import measures

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +53,23 @@ def search(name: str, folder: Path | None = None) -> Iterator[Found]:
         for layout in layouts:
             if layout.on_hub and _holds(hub / layout.path, layout):
                 yield Found(layout, hub / layout.path)
+
+
+def variants(names: Iterable[object], folder: Path | None = None) -> dict[str, str]:
+    """Return the variant that would be read now of each public data set among the names; those that
+    are found at all.
+
+    Parameters
+    ----------
+    names: values of ``data`` of an experiment, of which others are left out.
+    folder: searched first.
+    """
+    packs = {
+        name: next(search(name, folder), None)
+        for name in names
+        if isinstance(name, str) and name in PUBLIC
+    }
+    return {name: pack.layout.variant for name, pack in packs.items() if pack is not None}
 
 
 def first(name: str, folder: Path | None = None) -> Found:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ from motley.core.untrusted import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from motley.experiments.sweep import Failure
 
@@ -107,7 +109,46 @@ def say(text: str) -> None:
 
 def tell(text: object, err: bool = False) -> None:
     """Print what holds names or texts of files and users."""
-    typer.echo(printable(str(text)), err=err)
+    line = printable(str(text))
+    typer.echo(line, err=err)
+    for printed in _keeping:
+        printed.append((err, f"{line}\n"))
+
+
+Printed = list[tuple[bool, str]]
+"""Texts with their line ends as they were printed, each after whether it went to standard
+error."""
+_keeping: list[Printed] = []
+
+
+@contextmanager
+def prints_kept() -> Iterator[Printed]:
+    """Yield a list to which everything is added that :func:`tell`, :func:`say` and
+    :func:`show_table` print within the block."""
+    printed: Printed = []
+    _keeping.append(printed)
+    try:
+        yield printed
+    finally:
+        _keeping.remove(printed)
+
+
+def print_again(printed: Printed) -> None:
+    """Print texts that were kept."""
+    for err, text in printed:
+        stream = sys.stderr if err else sys.stdout
+        stream.write(text)
+        stream.flush()
+
+
+def show_table(console: Console, table: Table) -> None:
+    """Print a table on a console for standard output."""
+    console.print(table)
+    if _keeping:
+        with console.capture() as captured:
+            console.print(table)
+        for printed in _keeping:
+            printed.append((False, captured.get()))
 
 
 def wide_console() -> Console:

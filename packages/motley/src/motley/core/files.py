@@ -225,7 +225,28 @@ def files_digest(path: str | Path) -> str:
     folder; empty where there is none.
 
     A file is read again only when its size or its time of change differ."""
-    root = Path(path).expanduser()
+    digest = _of_path(Path(path).expanduser())
+    for noted in _noting:
+        noted.setdefault(str(path), digest)
+    return digest
+
+
+_noting: list[dict[str, str]] = []
+
+
+@contextmanager
+def digests_noted() -> Iterator[dict[str, str]]:
+    """Yield a dictionary, path -> digest, to which the first call of :func:`files_digest` for each
+    path within the block adds."""
+    noted: dict[str, str] = {}
+    _noting.append(noted)
+    try:
+        yield noted
+    finally:
+        _noting.remove(noted)
+
+
+def _of_path(root: Path) -> str:
     if is_file(root):
         return _of_file(root)
     if not is_folder(root):

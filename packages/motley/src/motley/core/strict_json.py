@@ -66,7 +66,10 @@ def to_json(record: Mapping[str, Any], *, indent: int | None = None) -> str:
     ------
     TypeError: a value that JSON does not have.
     """
-    return json.dumps(finite(record), indent=indent, ensure_ascii=False, allow_nan=False)
+    try:  # most records hold nothing to be replaced
+        return json.dumps(record, indent=indent, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError):  # a mapping that is no dict, a number that is not finite
+        return json.dumps(finite(record), indent=indent, ensure_ascii=False, allow_nan=False)
 
 
 def _words(value: Any, pointer: str) -> Iterator[tuple[str, str]]:

@@ -64,6 +64,7 @@ from motley.experiments.file_tables import (
     at_path,
     named,
 )
+from motley.experiments.folder_names import MOST_NAME_BYTES
 from motley.experiments.lineage import digest_of, lineage_id
 from motley.experiments.shown import ShownExperiment
 from motley.rounds.guard import Guard
@@ -132,8 +133,6 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {"optimizer": as_solver, "lr_sched
 """Kinds of which a plain function may stand for a component, and what makes the component."""
 _KINDS = {**{key: key for key in _COMPONENTS}, **_LOCAL, "quantizer": "compressor"}
 """Key of a component -> its kind."""
-MOST_NAME_BYTES = 200
-"""Length of the longest name of an experiment; most disks take 255."""
 
 
 class Experiment(ShownExperiment, BaseModel):

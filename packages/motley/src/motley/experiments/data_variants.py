@@ -3,13 +3,15 @@ other ones."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from motley.core.errors import StoreError
 from motley.core.extensions import extension
-from motley.experiments.config import Experiment
+
+if TYPE_CHECKING:
+    from motley.experiments.config import Experiment
 
 
 def data_variants(experiment: Experiment, folder: Path | None = None) -> dict[str, str]:
@@ -24,11 +26,14 @@ def data_variants(experiment: Experiment, folder: Path | None = None) -> dict[st
         experiment.task.get("data"),
         experiment.public.data if experiment.public is not None else None,
     )
-    named = extension("data", "named")
-    if named is None:
-        return {}
-    variants = {name: named.variant_of(name, folder) for name in names if isinstance(name, str)}
-    return {name: variant for name, variant in variants.items() if variant is not None}
+    return named_variants(names, folder)
+
+
+def named_variants(names: Iterable[object], folder: Path | None = None) -> dict[str, str]:
+    """Return the variant that would be read now of each public data set among values of ``data``;
+    those that are found at all. None without ``motley-data``, which knows them."""
+    variants = extension("data", "variants")
+    return {} if variants is None else dict(variants(names, folder))
 
 
 def check_variants(

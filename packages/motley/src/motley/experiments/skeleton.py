@@ -18,7 +18,7 @@ from typing import Final
 
 from motley.core.errors import ConfigError, suggest
 from motley.experiments import registry
-from motley.experiments.config import MOST_NAME_BYTES
+from motley.experiments.folder_names import MOST_NAME_BYTES
 
 SKELETONS: Final = (
     "aggregator",

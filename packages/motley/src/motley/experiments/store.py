@@ -39,8 +39,9 @@ from motley.core.files import (
     with_digest,
 )
 from motley.core.strict_json import to_json
-from motley.experiments.config import MOST_NAME_BYTES, Experiment
-from motley.experiments.lineage import digest_of, lineage_id
+from motley.experiments.config import Experiment
+from motley.experiments.folder_names import slug
+from motley.experiments.lineage import lineage_id
 from motley.experiments.private_runs import private_training
 from motley.results.marks import mark_of, pack_marks
 from motley.results.record import read_record
@@ -56,17 +57,6 @@ _FILES = ("model.safetensors", "best.safetensors", "clients.safetensors", "prepa
 _BEFORE_RECORD = (".lock", "run.json.new", *SECRET_FILES)
 """What a run that was killed before it had a record leaves."""
 _NEEDED_BYTES = 32 * 2**20
-
-
-def slug(text: str) -> str:
-    """Return a name as the name of a folder: letters, digits, ``._=-``; everything else becomes
-    ``-``. What is too long is cut off, and a digest of the whole name put in its place."""
-    plain = re.sub(r"-{2,}", "-", re.sub(r"[^\w.=-]+", "-", text)).strip("-.")
-    if len(plain.encode()) > MOST_NAME_BYTES:
-        digest = digest_of(text)
-        begin = plain.encode()[: MOST_NAME_BYTES - len(digest) - 1].decode(errors="ignore")
-        plain = f"{begin}-{digest}"
-    return plain or "experiment"
 
 
 def default_folder(experiment: Experiment, base: Path | None = None) -> Path:

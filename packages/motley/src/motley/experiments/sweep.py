@@ -93,7 +93,9 @@ class Failure:
 @dataclass(frozen=True, repr=False)
 class Comparison(Carded):
     """The outcome of a sweep: finished runs, failures, the folder of all, and the runs that were
-    added as controls.
+    added as controls. ``told``: lines that the same comparison tells before the first run when all
+    are finished; None where that hangs on something beside its files. ``made``: whether any run was
+    made.
 
     Example
     -------
@@ -105,6 +107,8 @@ class Comparison(Carded):
     failures: list[Failure]
     directory: Path
     controls: list[TrainedRun] = field(default_factory=list)
+    told: tuple[str, ...] | None = None
+    made: bool = True
 
     @override
     def facts(self) -> dict[str, Any]:
@@ -425,29 +429,28 @@ def compare(
     base = default_folder(base_experiment).parent if out is None else Path(out)
     by_itself = progress is None and watched()
     shown = by_itself or bool(progress)
-    say = say or (last_line if shown else _quiet)
+    told: list[str] = []
+    say = _both(told.append, say or (last_line if shown else _quiet))
     # a cluster may have what this machine lacks
     checked = BuildCheck(data) if on_ray is None else None
     labels = _labels_of(points, base)
     if against is not None and against not in labels:
         raise unknown_reference(against, dict.fromkeys(labels))
     every_label = dict(zip([point.folder(base) for point in points], labels, strict=True))
-    if not all(_done(point, base) for point in points):
+    done = all(_done(point, base) for point in points)
+    if not done:
         prepare_workers()  # before anything is built
+    wanted = len(points)
     if checked is not None:
         points = _that_can_run(points, base, checked, skip_refused)
     folders = [point.folder(base) for point in points]
     _check_folders(points, folders)
-    if len(points) == 1 and not read_comparison(base).runs:
-        say(
-            "one run is made, and nothing is compared with it; write a [grid], or --over "
-            'selector.name=uniform,oort (over={"selector.name": ["uniform", "oort"]})'
-        )
-    reference = _reference(against, {folder: every_label[folder] for folder in folders}, base, say)
+    named = {folder: every_label[folder] for folder in folders}
+    reference = _told_first(points, named, against=against, base=base, say=say)
     record_comparison(base, folders, reference)
     every = [*points, *(_controls(points, base, checked, say) if controls else [])]
-    for line in dict.fromkeys(filter(None, (empty_stable(point.experiment) for point in points))):
-        say(line)
+    _tell_empty_stable(points, say)
+    done = done and all(_done(point, base) for point in every)
     if jobs is None:
         jobs = _chosen_jobs(every, base, data, checked, say=say)
     cost = _Cost(every, base, jobs, say)
@@ -473,7 +476,19 @@ def compare(
         dataclasses.replace(run, meta={**run.meta, "control": names[run.directory]})
         for run in runs[number:]
     ]
-    comparison = Comparison(runs[:number], failures, base, added)
+    if not done:
+        told.clear()
+        _told_first(points, named, against=against, base=base, say=told.append)
+        _tell_empty_stable(points, told.append)
+    known = wanted == len(points) and (done or not controls) and not any(map(_of_ones_own, every))
+    comparison = Comparison(
+        runs[:number],
+        failures,
+        base,
+        controls=added,
+        told=tuple(told) if known else None,
+        made=not done,
+    )
     if (
         against is not None
         and comparison.runs
@@ -486,6 +501,46 @@ def compare(
     if by_itself:
         last_line(runs_in_words(base_experiment.name, comparison.runs, len(failures), base))
     return comparison
+
+
+def _both(first: Say, second: Say) -> Say:
+    """Return a function that tells both."""
+
+    def tell(line: str) -> None:
+        first(line)
+        second(line)
+
+    return tell
+
+
+def _told_first(
+    points: Sequence[Point],
+    labels: Mapping[Path, str],
+    against: str | None,
+    base: Path,
+    say: Say,
+) -> list[Path]:
+    """Return the runs of the reference as :func:`_reference` does; say with what one run alone is
+    compared."""
+    if len(points) == 1 and not read_comparison(base).runs:
+        say(
+            "one run is made, and nothing is compared with it; write a [grid], or --over "
+            'selector.name=uniform,oort (over={"selector.name": ["uniform", "oort"]})'
+        )
+    return _reference(against, labels, base, say)
+
+
+def _tell_empty_stable(points: Sequence[Point], say: Say) -> None:
+    for line in dict.fromkeys(filter(None, (empty_stable(point.experiment) for point in points))):
+        say(line)
+
+
+def _of_ones_own(point: Point) -> bool:
+    """Return whether something beside the files that an experiment reads decides what its run is:
+    code of the user's, a secret, or weights to begin with."""
+    experiment = point.experiment
+    secret = experiment.privacy is not None
+    return bool(experiment.own_code or experiment.own_task or secret or experiment.init)
 
 
 def _chosen_jobs(

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from motley.experiments.config import Experiment
-from motley.experiments.store import slug
+from motley.experiments.folder_names import slug
 
 
 @dataclass(frozen=True)

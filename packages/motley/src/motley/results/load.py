@@ -13,7 +13,8 @@ of many runs at once with :func:`motley.results.labels.frame`)::
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from typing_extensions import override
 
 from motley.core.client_names import name_of
 from motley.core.errors import ConfigError, DataError, StoreError, suggest
-from motley.core.files import irregular, is_folder, no_file
+from motley.core.files import irregular, is_folder, no_file, private_files
 from motley.results.comparison_file import in_grid_order
 from motley.results.journal import read_journal
 from motley.results.marks import Mark, checksum_of, disagreement, unpack_marks
@@ -395,3 +396,18 @@ def _conform(rows: pa.Table, path: Path) -> pa.Table:
     except (pa.ArrowException, KeyError, ValueError) as error:
         # also a name twice, and names that are no text
         raise DataError(f"{path} is not a table of a run ({error})") from error
+
+
+@contextmanager
+def as_private_as(runs: Sequence[Run]) -> Iterator[None]:
+    """Within the block, files are for this process's user alone where the record of one of the runs
+    is, as a deployment's is."""
+    with private_files() if any(map(_private, runs)) else nullcontext():
+        yield
+
+
+def _private(run: Run) -> bool:
+    try:
+        return not (run.directory / "run.json").stat().st_mode & 0o077
+    except OSError:  # a run that lies in no folder
+        return False

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from io import BytesIO
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
@@ -253,24 +254,40 @@ class Writer:
             raise disk_error(error, self.directory) from error
 
     def _compact(self, table: str) -> Mark:
-        import pyarrow.parquet as pq  # 40 ms, needed once
-
         path = self._parquet(table)
-        rows = 0
-        blocks = read_blocks(self.directory, table, self._marks)
         try:
-            with (
-                replacing(path) as file,
-                pq.ParquetWriter(
-                    file, TABLES[table], write_page_checksum=True, **_encodings(table)
-                ) as writer,
-            ):
-                for group in _row_groups(blocks, TABLES[table]):
-                    writer.write_table(group, row_group_size=ROW_GROUP)
-                    rows += group.num_rows
+            with replacing(path) as file:
+                if table in self._marks:
+                    blocks = read_blocks(self.directory, table, self._marks)
+                    rows = _write_parquet(file, table, blocks)
+                else:
+                    rows = 0
+                    file.write(_empty_parquet(table))
             return mark_of(path, rows)
         except OSError as error:
             raise disk_error(error, path) from error
+
+
+def _write_parquet(file: IO[bytes], table: str, blocks: Iterable[pa.RecordBatch]) -> int:
+    """Write the rows of a table as Parquet; return how many they are."""
+    import pyarrow.parquet as pq  # 40 ms, needed once
+
+    rows = 0
+    with pq.ParquetWriter(
+        file, TABLES[table], write_page_checksum=True, **_encodings(table)
+    ) as writer:
+        for group in _row_groups(blocks, TABLES[table]):
+            writer.write_table(group, row_group_size=ROW_GROUP)
+            rows += group.num_rows
+    return rows
+
+
+@cache
+def _empty_parquet(table: str) -> bytes:
+    """Return a table without rows as Parquet: half the tables of most runs."""
+    file = BytesIO()
+    _write_parquet(file, table, ())
+    return file.getvalue()
 
 
 def _encodings(table: str) -> dict[str, list[str]]:
@@ -425,7 +442,7 @@ def _is_matrix(value: Any) -> bool:
 def _is_scalar(value: Any) -> bool:
     if isinstance(value, np.ndarray):  # asked first: what a small round has most
         return value.ndim == 0
-    if value is None or isinstance(value, (str, int, float)):
+    if value is None or isinstance(value, (str, int, float, np.generic)):
         return True
     return not isinstance(value, Sequence) and np.ndim(value) == 0
 
