@@ -180,7 +180,7 @@ class CalledTwice(Net):
         return out
 
 
-@pytest.mark.parametrize("algorithm", ["fedproto", "fedgh", "moon"])
+@pytest.mark.parametrize("algorithm", ["fedproto", "fedgh", "fedas", "moon"])
 def test_features_are_of_one_call_for_a_sample(algorithm: str) -> None:
     with pytest.raises(ConfigError, match="the forward calls it 2 times; call it once"):
         built(CalledTwice, algorithm=algorithm)

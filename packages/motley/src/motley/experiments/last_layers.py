@@ -65,7 +65,8 @@ def check_last_layers(
         for key, (reader, count) in readers.items():
             reached = _check(task, reader=reader, key=key, layers=count) if count else None
             if reached is not None and compares and key == "algorithm":
-                _check_features(reached, name, prototypes=rule.prototypes is not None)
+                per_class = rule.prototypes is not None or rule.measures_features
+                _check_features(reached, name, per_class=per_class)
         if isinstance(rule, PersonalLayers):
             _warn_of_nothing_kept(task, rule, name)
 
@@ -92,11 +93,11 @@ class _Reached(NamedTuple):
     inputs: tuple[int, ...]
 
 
-def _check_features(reached: _Reached, name: str, prototypes: bool) -> None:
+def _check_features(reached: _Reached, name: str, per_class: bool) -> None:
     """Refuse a last linear layer whose inputs are no features of a sample: it is called several
     times, or of features that are averaged for each class, on several positions."""
     calls = len(reached.inputs)
-    if calls > 1 or (prototypes and reached.inputs[0] != 2):
+    if calls > 1 or (per_class and reached.inputs[0] != 2):
         seen = f"{calls} times" if calls > 1 else "on more than one position of a sample"
         raise ConfigError(
             f"{name!r} takes the inputs of the last linear layer for a sample's features, and the "
