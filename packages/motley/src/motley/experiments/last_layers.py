@@ -34,6 +34,10 @@ _MEND = (
     "let the layer that gives the outputs be an nn.Linear with weights of its own (trained, no "
     "parametrization), made last in the module's __init__"
 )
+_MEND_ADAPTED = (
+    "beside adapters the head must be trained whole: name it in modules_to_save of peft's "
+    'LoraConfig; the task hf does so with head = "sequence" or "token"'
+)
 
 
 def check_last_layers(
@@ -146,7 +150,7 @@ def _check(task: Task, *, reader: str, key: str, layers: int) -> _Reached | None
         )
         raise ConfigError(
             f"{reader!r} reads the last linear layer, by the order in which layers are made "
-            f"{last!r}, and {fault}; {_MEND}",
+            f"{last!r}, and {fault}; {_MEND_ADAPTED if 'lora_' in last else _MEND}",
             key,
         )
     if beyond and key == "algorithm":
