@@ -179,6 +179,14 @@ COMMANDS = [
     Command("a key alone", "run small.toml --set seed", r"--set: got 'seed'; expected key=value"),
     Command("a misspelt axis", "compare small.toml --over selectr.name=a,b", r"mean 'selector'"),
     Command("an axis alone", "compare small.toml --over seed", r"--over: got 'seed'; .*key=value"),
+    Command(
+        "an axis twice",
+        "compare small.toml --over cohort=2 --over cohort=3",
+        r"--over: got 'cohort' twice; expected it once, with all values: --over .*=.*,",
+    ),
+    Command(
+        "two files", "compare small.toml other.toml", r"\(other.toml\); compare takes one file and"
+    ),
     Command("a range of seeds", f"{COMPARED} --seeds 0-2", r"got '0-2'; .*e\.g\. 0,1,2"),
     Command("no job", f"{COMPARED} --jobs 0", r"jobs: got 0; expected at least 1"),
     Command("an absent reference", f"{COMPARED} --against fedprox", r"expected one of.*uniform"),

@@ -235,9 +235,19 @@ def test_the_command_runs_a_table_and_refuses_what_is_of_recipes(table, tmp_path
             "got rule; a published table has methods and columns, --only method=",
         ),
         (["--only", "column=agian"], "the column 'agian' (did you mean 'again'?); expected some"),
+        (["--only", "again"], "--only: got 'again'; expected key=value, e.g. method=fedavg,fedpr"),
+        (["--only", "method=FedSGD", "--only", "method=FedAvg"], "--only: got 'method' twice; exp"),
     ]:
         assert cli.call(["reproduce", str(path), *more]) != 0
         assert message in capfd.readouterr().err
+    assert cli.call(["run", str(path)]) == 2
+    assert f"is a published table; expected an experiment file. motley reproduce {path}" in (
+        " ".join(capfd.readouterr().err.split())
+    )
+    experiment = tmp_path / "experiment.toml"
+    experiment.write_text('cohort = 2\nstop = { rounds = 1 }\ntask = "image"\n')
+    assert cli.call(["reproduce", str(experiment)]) == 2
+    assert "is an experiment; expected a published table. motley run" in capfd.readouterr().err
     assert cli.call(["reproduce"]) == 0
     assert "flamby_heart" in capfd.readouterr().out
 

@@ -94,6 +94,40 @@ def test_every_parameter_group_keeps_its_share_of_the_rate() -> None:
     assert [group["lr"] for group in optimizer.param_groups] == [1.0, 0.1]
 
 
+def halving(parameters: Any) -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD(parameters, lr=0.1)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    optimizer.register_step_post_hook(lambda *_: schedule.step())
+    return optimizer
+
+
+def test_a_scheduler_in_a_hook_changes_the_rate_from_step_to_step() -> None:
+    """Weights go to -0.1, -0.15, -0.175 under a gradient of 1, as in torch."""
+    from motley.algorithms.torch_optimizer import TorchOptimizer
+
+    solver = TorchOptimizer(halving)
+    weight = nn.Parameter(torch.zeros(1))
+    optimizer = solver.made([weight])
+    at = []
+    for _ in range(3):
+        solver.step_module(optimizer, [(weight, torch.ones(1))], solver.lr)
+        at.append(weight.item())
+    assert at == pytest.approx([-0.1, -0.15, -0.175])
+    with pytest.raises(ConfigError, match=r"in a hook\), and lr_schedule .* leave one out"):
+        trained({"optimizer": halving, "lr_schedule": "cosine"})
+
+
+def test_an_optimizer_may_take_a_part_of_the_parameters() -> None:
+    def weights_alone(parameters: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD([p for p in parameters if p.ndim > 1], lr=0.1)
+
+    trained({"optimizer": weights_alone}, task=DIGITS)
+    matrices = motley.algorithms.torch_optimizer.TorchOptimizer(torch.optim.Muon)
+    assert matrices.moments == 1
+    with pytest.raises(ConfigError, match=r"Muon only supports 2D parameters .*; write optimizer ="):
+        trained({"optimizer": torch.optim.Muon}, task=DIGITS)
+
+
 def test_the_optimizers_code_is_part_of_the_run_id(tmp_path: Path) -> None:
     makers = [torch.optim.AdamW, torch.optim.Adam, momentum, partial(torch.optim.SGD, lr=0.1)]
     made = [Experiment(**{**KEYS, "local": {"optimizer": maker}}) for maker in makers]

@@ -50,6 +50,21 @@ class Beside(UnusedLast):
         return out
 
 
+class Adapted(Net):
+    """A frozen head with an adapter beside it, as peft's LoRA makes it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head.requires_grad_(False)
+        self.lora_A = nn.Linear(5, 2, bias=False)
+        self.lora_B = nn.Linear(2, 3, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = torch.relu(self.body(x))
+        out: Tensor = self.head(features) + self.lora_B(self.lora_A(features))
+        return out
+
+
 class Tied(nn.Module):
     """The last layer shares its weights with the first, under whose name they are."""
 
@@ -180,7 +195,7 @@ class CalledTwice(Net):
         return out
 
 
-@pytest.mark.parametrize("algorithm", ["fedproto", "fedgh", "moon"])
+@pytest.mark.parametrize("algorithm", ["fedproto", "fedgh", "fedas", "moon"])
 def test_features_are_of_one_call_for_a_sample(algorithm: str) -> None:
     with pytest.raises(ConfigError, match="the forward calls it 2 times; call it once"):
         built(CalledTwice, algorithm=algorithm)
@@ -190,6 +205,11 @@ def test_features_are_of_one_call_for_a_sample(algorithm: str) -> None:
         with pytest.raises(ConfigError, match="calls it on more than one position of a sample"):
             built(OfPositions, algorithm=algorithm)
     built(CalledTwice, algorithm="fedper")
+
+
+def test_a_head_with_an_adapter_is_to_be_trained_whole() -> None:
+    with pytest.raises(ConfigError, match="'head.weight' acts .*: name it in modules_to_save"):
+        built(Adapted, algorithm="fedper")
 
 
 def test_a_frozen_bias_is_no_other_layer() -> None:

@@ -108,6 +108,34 @@ def test_a_common_test_set_makes_the_headline(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_refused(keys: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         run({**KEYS, **keys}, task=_task(), out=tmp_path)
+    with pytest.raises(ConfigError, match=message):
+        build({**KEYS, **keys}, task=_task())
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        ({"method": "flash"}, r"from_clients\(..., validation=0.2\)"),
+        ({"selector": "greedyfed"}, r"replace\(federation, server=\(inputs, labels\)\)"),
+        ({"algorithm": "feddf"}, r"replace\(federation, public=inputs\)"),
+    ],
+)
+def test_what_a_method_lacks_is_written_where_the_federation_is_made(
+    keys: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(ConfigError, match=line):
+        build({**KEYS, **keys}, task=_task())
+
+
+def test_samples_of_a_server_of_ones_own_are_used() -> None:
+    task = _task()
+    federation = dataclasses.replace(
+        task.federation, server=(torch.zeros(4, 3), torch.tensor([0, 1, 0, 1]))
+    )
+    loop = build(
+        {**KEYS, "selector": "greedyfed"}, task=own_task(federation, lambda: nn.Linear(3, 2))
+    )
+    assert loop.step().round == 1
 
 
 def test_an_experiment_called_own_without_its_task_says_what_to_do(tmp_path: Path) -> None:

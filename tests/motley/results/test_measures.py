@@ -32,6 +32,13 @@ def evaluations(scope="global", accuracy=(0.2, 0.5, 0.4)):
     )
 
 
+def test_a_curve_is_of_all_clients_together():
+    rows = evaluations("client")
+    rows = rows.set_column(rows.column_names.index("client"), rows.field("client"), [[0, 1, 2]])
+    with pytest.raises(ConfigError, match="got the scope 'client', which has a figure for each cl"):
+        m.curve(fake.run(evaluations=rows), scope="client")
+
+
 def test_the_headline_stands_in_one_place():
     assert m.headline_scope(fake.run({"split": {"test": "client"}})) == "mean"
     assert m.headline_scope(fake.run({"split": {"test": "global"}})) == "global"

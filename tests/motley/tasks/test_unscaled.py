@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as f
 
 import motley
 from motley.core.errors import ModelError
@@ -80,7 +81,14 @@ def test_scaled_inputs_pass_without_a_word(x: Any, model: Any, options: Any) -> 
 
 
 @pytest.mark.parametrize(
-    "loss", [None, nn.CrossEntropyLoss(), {"name": "cross_entropy", "label_smoothing": 0.1}]
+    "loss",
+    [
+        None,
+        nn.CrossEntropyLoss(),
+        {"name": "cross_entropy", "label_smoothing": 0.1},
+        f.cross_entropy,
+        lambda outputs, targets: f.cross_entropy(outputs, targets, reduction="none"),
+    ],
 )
 def test_probabilities_are_no_logits(loss: Any) -> None:
     numbers = PIXELS / 255
@@ -93,6 +101,34 @@ def test_probabilities_are_no_logits(loss: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         task(numbers, lambda: nn.Sequential(nn.Linear(4, 2), nn.LogSoftmax(-1)), loss=loss)
+
+
+@pytest.mark.parametrize("loss", [nn.NLLLoss(), f.nll_loss, lambda o, y: -o[range(len(y)), y]])
+@pytest.mark.parametrize("end", [nn.Softmax(-1), nn.Identity()])
+def test_scores_and_probabilities_are_no_logarithms(loss: Any, end: nn.Module) -> None:
+    numbers = PIXELS / 255
+    with pytest.warns(UserWarning, match=r"takes logarithms of prob.*end in nn.LogSoftmax\(-1\)"):
+        task(numbers, lambda: nn.Sequential(nn.Linear(4, 2), end), loss=loss)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        task(numbers, lambda: nn.Sequential(nn.Linear(4, 2), nn.LogSoftmax(-1)), loss=loss)
+
+
+def test_the_loss_of_a_sigmoid_may_be_a_function() -> None:
+    numbers = PIXELS / 255
+
+    def of_logits(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return f.binary_cross_entropy_with_logits(outputs[:, 0], targets.to(outputs.dtype))
+
+    def of_probabilities(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return f.binary_cross_entropy(outputs[:, 0], targets.to(outputs.dtype))
+
+    with pytest.warns(UserWarning, match=r"of a sigmoid\), and bce takes logits"):
+        task(numbers, lambda: nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), loss=of_logits)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        task(numbers, lambda: nn.Sequential(nn.Linear(4, 1), nn.Sigmoid()), loss=of_probabilities)
+        task(numbers, lambda: nn.Linear(4, 1), loss=of_logits)
 
 
 @pytest.mark.parametrize("end", [nn.Sigmoid(), nn.Sequential(nn.Sigmoid(), nn.Unflatten(1, (1,)))])

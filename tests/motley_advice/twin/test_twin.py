@@ -251,6 +251,8 @@ def test_bad_calls(tmp_path, constant, capsys):
         what_if(folder / "twin.toml", None, [0])
     with pytest.raises(ConfigError, match="--target: got nan; expected a finite number"):
         what_if(folder / "twin.toml", target=float("nan"))
+    with pytest.raises(ConfigError, match="target: got 80 for accuracy; expected a share above 0"):
+        what_if(folder / "twin.toml", target=80)
     (tmp_path / "a.toml").write_text("")
     (tmp_path / "a.json").write_text("{}")
     assert call(["what-if", str(tmp_path / "a.toml")]) == 2

@@ -258,12 +258,10 @@ def _referee(
 
 
 def _places(only: Sequence[str] | None) -> dict[str, list[str]]:
-    from motley.experiments.sweep import parse_over
+    from motley.experiments.sweep import parse_axes
 
-    return {
-        axis: [str(value) for value in values]
-        for axis, values in (parse_over(text) for text in only or [])
-    }
+    axes = parse_axes(only, "--only", "method=fedavg,fedprox")
+    return {axis: [str(value) for value in values] for axis, values in axes.items()}
 
 
 def _refuse(options: Mapping[str, object], beside: str, reason: str) -> None:

@@ -361,6 +361,10 @@ def read(name: str | Path) -> PublishedTable:
         text = document.read_text(path, "the text of a table")
         place = {"name": path.stem, "folder": path.parent}  # type: ignore[dict-item]
     keys = document.parse(text, f"{place['name']}.toml")
+    if "stop" in keys and "base" not in keys:
+        raise ConfigError(
+            f"{name} is an experiment; expected a published table. motley run {name} runs it"
+        )
     try:
         table = PublishedTable.model_validate({**keys, **place})
     except ValidationError as error:

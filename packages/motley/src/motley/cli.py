@@ -153,7 +153,7 @@ def call(argv: Sequence[str]) -> int:
         try:
             code = command.main(args=list(argv), prog_name="motley", standalone_mode=False)
         except _UsageError as error:
-            return _fail(f"{_sentence(error)}; see: motley {_subcommand(argv)}--help")
+            return _fail(f"{_usage(error, argv)}; see: motley {_subcommand(argv)}--help")
         except UserError as error:
             return _fail(str(error))
         except MemoryError as error:
@@ -184,6 +184,17 @@ def _command() -> Any:
 def _fail(text: str) -> int:
     say(shortened(" ".join(text.split()), _LONGEST))
     return 2
+
+
+def _usage(error: Exception, argv: Sequence[str]) -> str:
+    """Return what is wrong with a command, and how several files are compared."""
+    sentence = _sentence(error)
+    if _subcommand(argv) == "compare " and "extra argument" in sentence:
+        sentence += (
+            "; compare takes one file and its variants (--over algorithm.name=fedavg,scaffold); "
+            "run files of their own each, and motley report runs puts them into one page"
+        )
+    return sentence
 
 
 def _sentence(error: Exception) -> str:
@@ -367,7 +378,7 @@ def compare(
     new = plain and "torch" not in sys.modules
     with modules_loading():
         from motley.experiments.parallel import workers_forked
-        from motley.experiments.sweep import check_target, parse_over
+        from motley.experiments.sweep import check_target, parse_axes
         from motley.experiments.sweep import compare as compare_experiments
 
     with nullcontext() if showing is None else showing.noted():
@@ -380,7 +391,7 @@ def compare(
                     overrides=set or [],
                     allow_import=import_from_here(allow_import),
                 )
-            values = dict(parse_over(text) for text in over or [])
+            values = parse_axes(over)
             comparison = compare_experiments(
                 file,
                 values,

@@ -73,7 +73,7 @@ def what_if(
     shown whether it gives back what was recorded."""
     from motley.core.files import replacing
     from motley.core.strict_json import to_json
-    from motley.experiments.sweep import parse_over
+    from motley.experiments.sweep import parse_axes
     from motley.results.terminal import block_table
     from motley_advice.twin.what_if import SEEDS
     from motley_advice.twin.what_if import what_if as predict
@@ -81,7 +81,7 @@ def what_if(
     check_data(data)
     forecast = predict(
         file,
-        dict(parse_over(text) for text in over or []),
+        parse_axes(over),
         seeds_of(seeds) or SEEDS,
         target=target,
         out=out,

@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from math import ceil
+from math import ceil, isfinite
 from typing import Any
 
 from motley.core.errors import ConfigError, suggest
 from motley.experiments.config import Experiment
 from motley.experiments.folder_names import slug
 from motley.experiments.lineage import digest_of
-from motley.experiments.sweep import expand, parse_over
+from motley.experiments.sweep import check_target, expand, parse_over
 from motley_advice.tuning.objectives import Objective, parse_objective
 from motley_advice.tuning.spaces import Space, parse_space
 
@@ -231,7 +231,10 @@ def methods_of(base: Experiment, per: str | MethodChanges | None) -> MethodChang
         return {base.name: {}}
     if not isinstance(per, str):
         return per
-    key, values = parse_over(per) if "=" in per else _of_grid(base, per.strip())
+    if "=" in per:
+        key, values = parse_over(per, "--per", "algorithm.name=fedavg,fedprox")
+    else:
+        key, values = _of_grid(base, per.strip())
     points = expand(base.replace({"grid": []}), {key: values})
     return {
         point.name or point.label: {key: value} for point, value in zip(points, values, strict=True)
@@ -346,6 +349,8 @@ def _check_objectives(objectives: Sequence[Objective], bases: Sequence[Experimen
                 raise ConfigError(
                     f'{problem}; other metrics are measured with metrics = ["..."]', "objective"
                 )
+            if isfinite(objective.target):
+                check_target(base, objective.target)
             if objective.kind == "worst_tenth" and not base.evaluate.per_client:
                 raise ConfigError(
                     "needs every client's own figure; write evaluate = { per_client = true }",

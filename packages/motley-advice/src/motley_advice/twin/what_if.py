@@ -23,7 +23,7 @@ from motley.core.untrusted import printable
 from motley.experiments.registry import catalogue, record_of
 from motley.experiments.run import as_experiment
 from motley.experiments.store import default_folder
-from motley.experiments.sweep import Failure, compare, expand
+from motley.experiments.sweep import Failure, check_target, compare, expand
 from motley.results.blocks import DASH, Table, TableCell, TableRow
 from motley.results.labels import group_runs
 from motley.results.load import Run
@@ -192,6 +192,8 @@ def what_if(
     if target is not None and not np.isfinite(target):
         raise ConfigError(f"got {target}; expected a finite number", "--target")
     experiment = as_experiment(path, overrides)
+    if target is not None:
+        check_target(experiment, target, data)
     folder = out or default_folder(experiment).parent
     mine, wanted = (
         {point.experiment.run_id() for point in expand(experiment, keys, seeds)}

@@ -3,7 +3,8 @@
 A client begins every round, and every phase of its local work, with a fresh optimizer on the
 parameters that it trains. Motley clips and corrects the gradients as for its own optimizers
 (:mod:`motley.algorithms.local_optimisers`), then the optimizer takes its step. A factor of the
-learning rate (``local.lr_schedule``, a selector's) multiplies the rate of every parameter group.
+learning rate (``local.lr_schedule``, a selector's) multiplies the rate of every parameter group; an
+optimizer whose hooks change its rates from step to step goes without one.
 
 >>> TorchOptimizer(torch.optim.AdamW).lr
 0.001
@@ -52,32 +53,47 @@ class TorchOptimizer(Solver):
     """Numbers that the optimizer keeps of each weight."""
 
     def __post_init__(self) -> None:
-        parameter = nn.Parameter(torch.zeros(3))
-        parameter.grad = torch.ones(3)
+        parameters = [nn.Parameter(torch.zeros(shape)) for shape in ((2, 3), (3,))]
+        for parameter in parameters:
+            parameter.grad = torch.ones_like(parameter)
         try:
-            optimizer = self.made([parameter])
-            optimizer.step()
+            optimizer = self._stepped(parameters)
             lr = float(optimizer.param_groups[0]["lr"])
         except ConfigError:
             raise
-        except Exception as error:  # a user's function may raise anything
-            raise ConfigError(
-                f"got {self.make!r}, which makes no optimizer of local steps "
-                f"({in_one_line(error)}{place_in_own_code(error)}); write {_LINE}",
-                "local.optimizer",
-            ) from error
+        except Exception as error:  # a user's optimizer may raise anything
+            raise self._refused(error) from error
         if not lr > 0:
             raise ConfigError(f"got lr = {lr}; expected a positive number", "local.optimizer")
-        state = optimizer.state[parameter].values()
+        stepped = next((p for p in parameters if p in optimizer.state), parameters[0])
+        state = optimizer.state[stepped].values()
         scalars = sum(
-            isinstance(value, Tensor) and value.shape == parameter.shape for value in state
+            isinstance(value, Tensor) and value.shape == stepped.shape for value in state
         )
         object.__setattr__(self, "lr", lr)
         object.__setattr__(self, "kept", scalars)
 
+    def _stepped(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
+        """Return a fresh optimizer after a step of a matrix and a vector, or of the matrix alone,
+        where it takes no vectors (``Muon``)."""
+        try:
+            optimizer = self.made(parameters)
+        except ConfigError:
+            optimizer = self.made(parameters[:1])
+        optimizer.step()
+        return optimizer
+
     def made(self, parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
-        """Return a fresh optimizer of these parameters."""
-        optimizer = self.make(parameters)
+        """Return a fresh optimizer of these parameters.
+
+        Raises
+        ------
+        ConfigError: it cannot be made of them.
+        """
+        try:
+            optimizer = self.make(parameters)
+        except Exception as error:  # a user's function may raise anything
+            raise self._refused(error) from error
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise ConfigError(
                 f"the function that makes the optimizer gave {type(optimizer).__name__}; write "
@@ -85,6 +101,14 @@ class TorchOptimizer(Solver):
                 "local.optimizer",
             )
         return optimizer
+
+    def _refused(self, error: Exception) -> ConfigError:
+        """Return the error that no optimizer could be made, or took no step."""
+        return ConfigError(
+            f"got {self.make!r}, which makes no optimizer of local steps "
+            f"({in_one_line(error)}{place_in_own_code(error)}); write {_LINE}",
+            "local.optimizer",
+        )
 
     @override
     def fresh(self, w: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -106,7 +130,12 @@ class TorchOptimizer(Solver):
         lr: float,
     ) -> None:
         """Take one step. ``gradients``: of each parameter; None: it stands still. ``lr``: of the
-        first parameter group."""
+        first parameter group before a factor of the optimizer's own.
+
+        Raises
+        ------
+        ConfigError: hooks of the optimizer change its rates, and a schedule does, too.
+        """
         rates = [group["lr"] for group in optimizer.param_groups]
         factor = lr / self.lr
         before = [parameter.grad for parameter, _ in gradients]  # views that an engine reads
@@ -116,8 +145,15 @@ class TorchOptimizer(Solver):
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * factor
         optimizer.step()
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
-            group["lr"] = rate
+        if factor != 1.0:
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                if group["lr"] != rate * factor:
+                    raise ConfigError(
+                        "the optimizer changes its learning rate from step to step (a scheduler in "
+                        "a hook), and lr_schedule or the selector changes it, too; leave one out",
+                        "local.optimizer",
+                    )
+                group["lr"] = rate
         for (parameter, _), grad in zip(gradients, before, strict=True):
             parameter.grad = grad
 

@@ -40,10 +40,15 @@ from motley.experiments.checks import (
     check_weights,
     with_metrics,
 )
-from motley.experiments.config import Experiment
+from motley.experiments.config import Experiment, split_of_own
 from motley.experiments.last_layers import check_last_layers
 from motley.experiments.private_runs import private_training
-from motley.experiments.run_data import server_context_of, task_of, with_drift
+from motley.experiments.run_data import (
+    check_own_data,
+    server_context_of,
+    task_of,
+    with_drift,
+)
 from motley.experiments.unlike_models import check_unlike, refuses_engine, with_holders
 from motley.experiments.upload_settings import recalibration_of, upload_config_of
 from motley.results.writer import Writer
@@ -113,6 +118,8 @@ def build(
             experiment = Experiment(**{**own, **experiment})
     if task is not None:
         check_own_task(experiment)
+        check_own_data(experiment)
+        split_of_own(task, dataclasses.asdict(experiment.split))
     ready = prepare(experiment, data, task, secret=secret)
     check_end(experiment, ready.config, ready.model)
     return loop_of(experiment, ready, writer, folder)
@@ -267,7 +274,12 @@ def _planned(
         evaluate=_evaluation_schedule(experiment, algorithm),
         measured_speeds=experiment.probe.speeds == "measured",
         probe_batches=0 if experiment.probe.batches == "all" else experiment.probe.batches,
-        server_context=server_context_of(setting, experiment.algorithm["name"], more=needed),
+        server_context=server_context_of(
+            setting,
+            experiment.algorithm["name"],
+            more=needed,
+            own=experiment.task["name"] == "own",
+        ),
         stragglers=experiment.local.stragglers,
         upload_config=upload_config_of(experiment, setting, selector, weights),
         recalibrate=recalibration_of(experiment, setting),

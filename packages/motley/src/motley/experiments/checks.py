@@ -619,23 +619,26 @@ def check_selector(
     name = experiment.selector["name"]
     federation = task.federation
     signals = _known_signals(needs, name)
+    own = experiment.task["name"] == "own"
     if "val_loss" in signals and not len(federation.validation.values):
         missing = (
             f"{name!r} needs the loss on each client's validation samples, and none are held out"
         )
-        raise ConfigError(f"{missing}; write split = {{ validation = 0.2 }}", "split.validation")
+        line = "from_clients(..., validation=0.2)" if own else "split = { validation = 0.2 }"
+        raise ConfigError(f"{missing}; write {line}", "split.validation")
     if "test_loss" in signals and not len(federation.test.values):
         missing = (
             f"{name!r} needs the loss on each client's own test samples, and the test set "
             "is common to all"
         )
-        raise ConfigError(f'{missing}; write split = {{ test = "client" }}', "split.test")
+        line = 'from_clients(..., test="client")' if own else 'split = { test = "client" }'
+        raise ConfigError(f"{missing}; write {line}", "split.test")
     if "robust_loss" in signals and federation.targets not in ("classes", "positions"):
         raise ConfigError(
             f"{name!r} needs the noise-robust loss of classes; {NO_CLASSES[federation.targets]}",
             "selector",
         )
-    if "robust_loss" in signals and experiment.task["name"] == "own":
+    if "robust_loss" in signals and own:
         outputs, _ = sample_outputs(task)
         if outputs.shape[-1] < (federation.classes or 0):
             raise ConfigError(

@@ -781,7 +781,7 @@ def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
             value = Own.of(value)
         component = value if isinstance(value, Own) else registry.build(kind, value, key)
         if isinstance(component, Own) and component.made is not None:
-            out["split"] = _split_of_own(component.made, keys.get("split"))
+            out["split"] = split_of_own(component.made, keys.get("split"))
         model = getattr(component, "model", None) if key == "task" else None
         if dataclasses.is_dataclass(model) and not registry.is_own("model", model):
             component = dataclasses.replace(component, model=registry.record_of("model", model))
@@ -797,7 +797,7 @@ def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 OF_ONES_OWN = "the federation is your own, and this key would change nothing in it"
 
 
-def _split_of_own(task: Task, split: Any) -> dict[str, Any]:
+def split_of_own(task: Task, split: Any) -> dict[str, Any]:
     """Return the key ``split`` of an experiment with a task of one's own, whose federation is
     divided already.
 

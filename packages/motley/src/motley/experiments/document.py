@@ -40,7 +40,13 @@ def read(path: Path) -> dict[str, Any]:
             f"{path} is a table; expected an experiment file (TOML). motley inspect {path} "
             "--client COLUMN --label COLUMN prints one with this table"
         )
-    return parse(text, str(path))
+    keys = parse(text, str(path))
+    if "printed" in keys and "base" in keys:
+        raise ConfigError(
+            f"{path} is a published table; expected an experiment file. motley reproduce {path} "
+            "runs it"
+        )
+    return keys
 
 
 def parse(text: str, where: str) -> dict[str, Any]:
@@ -317,16 +323,16 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
     return {path: parse_value(text) for path, text in map(parse_setting, settings)}
 
 
-def parse_setting(setting: str, option: str = "--set") -> tuple[str, str]:
+def parse_setting(
+    setting: str, option: str = "--set", example: str = "local.optimizer.lr=0.05"
+) -> tuple[str, str]:
     """Split ``"a.b=c"`` into ``("a.b", "c")``; ``option`` is the command-line option named in the
     error."""
     path, equals, text = setting.partition("=")
     path = path.strip()
     text = text.strip()
     if not equals or not path or not text or not all(path.split(".")):
-        raise ConfigError(
-            f"got {setting!r}; expected key=value, e.g. local.optimizer.lr=0.05", option
-        )
+        raise ConfigError(f"got {setting!r}; expected key=value, e.g. {example}", option)
     return path, text
 
 

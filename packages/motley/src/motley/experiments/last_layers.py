@@ -34,6 +34,10 @@ _MEND = (
     "let the layer that gives the outputs be an nn.Linear with weights of its own (trained, no "
     "parametrization), made last in the module's __init__"
 )
+_MEND_ADAPTED = (
+    "beside adapters the head must be trained whole: name it in modules_to_save of peft's "
+    'LoraConfig; the task hf does so with head = "sequence" or "token"'
+)
 
 
 def check_last_layers(
@@ -65,7 +69,8 @@ def check_last_layers(
         for key, (reader, count) in readers.items():
             reached = _check(task, reader=reader, key=key, layers=count) if count else None
             if reached is not None and compares and key == "algorithm":
-                _check_features(reached, name, prototypes=rule.prototypes is not None)
+                per_class = rule.prototypes is not None or rule.measures_features
+                _check_features(reached, name, per_class=per_class)
         if isinstance(rule, PersonalLayers):
             _warn_of_nothing_kept(task, rule, name)
 
@@ -92,11 +97,11 @@ class _Reached(NamedTuple):
     inputs: tuple[int, ...]
 
 
-def _check_features(reached: _Reached, name: str, prototypes: bool) -> None:
+def _check_features(reached: _Reached, name: str, per_class: bool) -> None:
     """Refuse a last linear layer whose inputs are no features of a sample: it is called several
     times, or of features that are averaged for each class, on several positions."""
     calls = len(reached.inputs)
-    if calls > 1 or (prototypes and reached.inputs[0] != 2):
+    if calls > 1 or (per_class and reached.inputs[0] != 2):
         seen = f"{calls} times" if calls > 1 else "on more than one position of a sample"
         raise ConfigError(
             f"{name!r} takes the inputs of the last linear layer for a sample's features, and the "
@@ -145,7 +150,7 @@ def _check(task: Task, *, reader: str, key: str, layers: int) -> _Reached | None
         )
         raise ConfigError(
             f"{reader!r} reads the last linear layer, by the order in which layers are made "
-            f"{last!r}, and {fault}; {_MEND}",
+            f"{last!r}, and {fault}; {_MEND_ADAPTED if 'lora_' in last else _MEND}",
             key,
         )
     if beyond and key == "algorithm":

@@ -51,6 +51,12 @@ _MISSING = {
     ),
 }
 """What a server rule may need: the key that gives it, the remedy, and its description."""
+_OF_OWN = {
+    "public": "and there are none; write dataclasses.replace(federation, public=inputs)",
+    "validation": "and there are none; write dataclasses.replace(federation, server=(inputs, "
+    "labels))",
+}
+"""The remedy for a federation of one's own."""
 
 
 def task_of(
@@ -60,7 +66,7 @@ def task_of(
     shifted and given wrong labels."""
     streams = streams or Streams(experiment.seed, experiment.pin)
     if experiment.own_task is not None:
-        _check_own_data(experiment)
+        check_own_data(experiment)
         return experiment.own_task
     source: TaskSource = experiment.part("task")
     dataset = source.load(streams.key("data"), experiment.population or 0, data)
@@ -103,7 +109,7 @@ _AS_IT_IS = ("none", "by_writer")
 """Components that leave such a federation as it is."""
 
 
-def _check_own_data(experiment: Experiment) -> None:
+def check_own_data(experiment: Experiment) -> None:
     """Refuse keys that divide or change samples beside a federation of one's own, whose samples are
     what they are.
 
@@ -289,7 +295,7 @@ def _reserved_notes(experiment: Experiment, rows: PartitionInput) -> list[str]:
 
 
 def server_context_of(
-    setting: Setting, name: str, more: Mapping[str, str] | None = None
+    setting: Setting, name: str, more: Mapping[str, str] | None = None, own: bool = False
 ) -> ServerContext | None:
     """Return what the server may use beside uploads; None where nothing is needed.
 
@@ -297,6 +303,7 @@ def server_context_of(
     ----------
     name: the algorithm's name, for messages.
     more: what is needed beside the server rule's needs -> the name of the component that needs it.
+    own: whether the federation is the user's own.
 
     Raises
     ------
@@ -332,6 +339,8 @@ def server_context_of(
             else:
                 missing = _MISSING[need]
             key, remedy, lacking = missing
+            if own:
+                remedy = _OF_OWN.get(need, remedy)
             raise ConfigError(f"{needs[need]!r} needs {lacking}, {remedy}", key)
     model = setting.common if setting.algorithm.local.trains_common else setting
     return ServerContext(

@@ -312,15 +312,41 @@ def _label_of(key: str, value: Any) -> str:
     return str(value) if key == "name" or isinstance(value, str) else f"{key}={value}"
 
 
-def parse_over(text: str) -> tuple[str, list[Any]]:
+def parse_axes(
+    texts: Sequence[str] | None, option: str = "--over", example: str = "selector.name=uniform,oort"
+) -> dict[str, list[Any]]:
+    """Return key -> values of options like ``--over selector.name=uniform,oort``.
+
+    Raises
+    ------
+    ConfigError: one is not ``key=value,value``, or a key occurs twice.
+    """
+    axes: dict[str, list[Any]] = {}
+    for text in texts or []:
+        key, values = parse_over(text, option, example)
+        if key in axes:
+            raise ConfigError(
+                f"got {key!r} twice; expected it once, with all values: {option} {example}", option
+            )
+        axes[key] = values
+    return axes
+
+
+def parse_over(
+    text: str, option: str = "--over", example: str = "selector.name=uniform,oort"
+) -> tuple[str, list[Any]]:
     """Parse ``"selector.name=uniform,oort"`` -> ``("selector.name", ["uniform", "oort"])``; commas
     inside brackets and quotes stay.
+
+    Parameters
+    ----------
+    option, example: for messages.
 
     Raises
     ------
     ConfigError: not ``key=value,value``.
     """
-    key, values = document.parse_setting(text, "--over")
+    key, values = document.parse_setting(text, option, example)
     pieces = [""]
     depth = 0
     quote = ""
@@ -335,7 +361,7 @@ def parse_over(text: str) -> tuple[str, list[Any]]:
         else:
             pieces[-1] += char
     if not all(piece.strip() for piece in pieces):
-        raise ConfigError(f"got {text!r} with an empty value; expected key=value,value", "--over")
+        raise ConfigError(f"got {text!r} with an empty value; expected key=value,value", option)
     return key, [document.parse_value(piece.strip()) for piece in pieces]
 
 

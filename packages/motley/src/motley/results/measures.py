@@ -134,10 +134,19 @@ def curve(
     scope: another scope with one row per evaluation, e.g. ``"validation"``.
     untrained: whether round 0, the evaluation of the model that no round has trained yet, is among
     them; it may have cost time and bits.
+
+    Raises
+    ------
+    ConfigError: another axis, or a scope with a row for each client.
     """
     if axis not in AXES:
         raise ConfigError(f"a curve is drawn against one of {', '.join(AXES)}, got {axis!r}")
     rows, column = rows_of(run, metric or metric_of(run)[0], scope or written_scope(run))
+    if rows.num_rows and max(rows["client"].to_pylist()) >= 0:
+        raise ConfigError(
+            f"got the scope {scope!r}, which has a figure for each client; expected one of all "
+            'clients together, e.g. "mean"'
+        )
     x = np.asarray(rows[AXES[axis]].to_numpy(), float)
     y = np.asarray(rows[column].to_numpy(), float)
     keep = np.isfinite(y) & np.isfinite(x)

@@ -41,7 +41,14 @@ from motley.tasks.logits import as_logits
 from motley.tasks.metrics import Metric, MetricFunction, chosen
 from motley.tasks.narrow_models import rough_operations
 from motley.tasks.nn import class_name, replace_stochastic, require_keyed, set_stream
-from motley.tasks.own_loss import LossFunction, Over, checked_loss, representative
+from motley.tasks.own_loss import (
+    LossFunction,
+    Over,
+    checked_loss,
+    loss_of_logits,
+    plain_function,
+    representative,
+)
 from motley.tasks.preparation import FieldsPreparation
 from motley.tasks.targets import Targets
 from motley.tasks.task import Dataset, Federation, Task, TaskSource, Transform, model_input
@@ -243,10 +250,17 @@ def own_task(
         if dense:
             loss = DenseLoss(loss, dense, federation.classes is not None)
         loss = _checked(loss, over, make, federation, transform=transform)
-    name_of_loss = loss.get("name") if isinstance(loss, Mapping) else loss
-    if is_torch_loss or name_of_loss == "cross_entropy":
+    if isinstance(loss, str | Mapping):
+        name_of_loss = loss.get("name") if isinstance(loss, Mapping) else loss
+    elif is_torch_loss:
+        name_of_loss = "cross_entropy"
+    else:
+        name_of_loss = loss_of_logits(plain_function(loss), outputs, _targets(federation)[:2])
+    if name_of_loss == "cross_entropy":
         _warn_of_probabilities(outputs)
-    if name_of_loss == "bce":
+    elif name_of_loss == "nll":
+        _warn_of_no_logarithms(outputs)
+    elif name_of_loss == "bce":
         _warn_of_sigmoid(make, federation, transform)
     usual_metric = "loss" if kind == "numbers" else "accuracy"
     measures = usual_metric if metric is None else metric
@@ -349,6 +363,17 @@ def _warn_of_probabilities(outputs: Tensor) -> None:
             "the model gives probabilities (numbers that sum to 1), and cross_entropy takes "
             "logits, of which it makes probabilities itself; such a model learns slowly: leave the "
             "Softmax at its end out",
+            stacklevel=3,
+        )
+
+
+def _warn_of_no_logarithms(outputs: Tensor) -> None:
+    """Warn where outputs ``[B, C]`` are no logarithms of probabilities, as nll_loss takes them."""
+    if not torch.allclose(outputs.exp().sum(-1), torch.ones(()), atol=1e-4):
+        warnings.warn(
+            "the loss is nll_loss, which takes logarithms of probabilities, and the model's "
+            "outputs are none; such a loss is no likelihood: let the model end in "
+            "nn.LogSoftmax(-1), or give cross_entropy to the model without the Softmax at its end",
             stacklevel=3,
         )
 

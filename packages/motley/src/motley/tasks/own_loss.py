@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vmap
+from torch.nn import functional as f
 
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ConfigError, ModelError
@@ -211,6 +212,26 @@ def checked_loss(
         stacklevel=3,
     )
     return OverBatch(function)
+
+
+def loss_of_logits(function: LossFunction, outputs: Tensor, targets: Tensor) -> str:
+    """Return which loss a user's function computes of these outputs ``[B, C]`` and targets:
+    ``cross_entropy``, ``bce``, ``nll``; empty: none of them."""
+    values: dict[str, LossFunction] = {}
+    if targets.dtype == torch.int64 and outputs.dim() == 2 and outputs.shape[1] > 1:
+        values = {"cross_entropy": f.cross_entropy, "nll": f.nll_loss}
+    elif targets.numel() == outputs.numel():
+        values = {
+            "bce": lambda o, y: f.binary_cross_entropy_with_logits(o, y.reshape(o.shape).to(o))
+        }
+    for name, value in values.items():
+        try:
+            pairs = [(function(o, targets), value(o, targets)) for o in _alike(outputs)]
+        except Exception:  # a user's function may raise anything, of numbers that it does not take
+            continue
+        if all(_close(first.mean(), second) for first, second in pairs):
+            return name
+    return ""
 
 
 def _exactly(function: LossFunction, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
