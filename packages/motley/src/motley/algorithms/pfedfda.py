@@ -222,7 +222,7 @@ def best_shares(
     return least_in_unit_box(loss, prior.new_full((count,), 0.5))
 
 
-@torch.enable_grad()  # type: ignore[untyped-decorator]
+@torch.enable_grad()
 def least_in_unit_box(loss: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
     """Return the point ``[m]`` of numbers from 0 to 1 at which a smooth function is least near
     ``start``, by Newton's steps."""
