@@ -101,6 +101,7 @@ ALGORITHMS: dict[str, list[Keys]] = {
     "fedmuon": [{}, {"form": "code"}],
     "fednova": [{"mu": 0.1}],
     "fedpac": [OWN, NEW],
+    "pfedfda": [OWN, NEW],
     "fedper": [OWN, NEW],
     "fedproto": [OWN],
     "fedprox": [{"mu": 0.1}, {"adaptive": True}],

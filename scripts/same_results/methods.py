@@ -206,6 +206,7 @@ _PERSONAL: list[Keys] = [
     {"name": "fedrod", "gamma": 0.8},
     {"name": "fedpac"},
     {"name": "fedas"},
+    {"name": "pfedfda"},
 ]
 for _number, _algorithm in enumerate(_PERSONAL):
     add(f"personal {_number} {_algorithm['name']}", DIGITS, algorithm=_algorithm, split=_OWN)

@@ -115,6 +115,7 @@ NO_BOUND = {
     "ifca": {},
     "lora_fedavg": ADAPTED,
     "mifa": {},
+    "pfedfda": CLASSES,
     "qfedavg": {},
     "rhfl": {**CLASSES, "public": 0.1},
 }

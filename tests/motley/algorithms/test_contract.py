@@ -63,6 +63,7 @@ from motley.algorithms.moon import Moon
 from motley.algorithms.moon_fednova import MoonFedNova
 from motley.algorithms.parts import LocalRule, Loss, Method, Part, PersonalRule, Server
 from motley.algorithms.per_fedavg import PerFedAvg
+from motley.algorithms.pfedfda import PFedFDA
 from motley.algorithms.pfedme import PFedMe
 from motley.algorithms.qfedavg import QFedAvg
 from motley.algorithms.rhfl import RHFL
@@ -145,6 +146,8 @@ ROWS = [
     (FedPAC(lam=3.0, head_epochs=2, head_lr=0.3), "uniform", MOMENTUM),
     (FedAS(), None, None),
     (FedAS(align_epochs=2, align_lr=0.1), None, MOMENTUM),
+    (PFedFDA(), None, None),
+    (PFedFDA(interpolation="one", ridge=0.1), "uniform", MOMENTUM),
     (FedPer(), None, None),
     (FedRep(head_epochs=1, own_norms=True), None, MOMENTUM),
     (FedBABU(own_norms=True), None, None),

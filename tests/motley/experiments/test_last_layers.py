@@ -141,6 +141,7 @@ METHODS = [
     {"algorithm": "fedrod"},
     {"algorithm": {"name": "ifca", "shared_base": True}},
     {"algorithm": "fedproto"},
+    {"algorithm": "pfedfda"},
     {"algorithm": "fedgh"},
     {"algorithm": "moon"},
     {"selector": "hics_fl"},
@@ -176,7 +177,7 @@ def test_a_last_layer_that_gives_no_outputs_is_refused(model: Any, message: str)
     built(model)
 
 
-@pytest.mark.parametrize("name", ["FedAS", "FedPAC", "FedRoD"])
+@pytest.mark.parametrize("name", ["FedAS", "FedPAC", "FedRoD", "pFedFDA"])
 def test_a_model_without_a_linear_layer_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} reads the last linear layer, and this model"):
         built(convolved, algorithm=name.lower())

@@ -53,6 +53,7 @@ ALGORITHMS: dict[str, Any] = {
     "fedproto": "fedproto",
     "fedpac": "fedpac",
     "fedas": "fedas",
+    "pfedfda": "pfedfda",
 }
 SHARED = ("fedbabu", "ditto", "apfl", "pfedme", "per_fedavg", "fedala", "fine_tuned")
 

@@ -68,6 +68,7 @@ CATALOGUE = Catalogue(
         "moon": "motley.algorithms.moon:Moon",
         "moon_fednova": "motley.algorithms.moon_fednova:MoonFedNova",
         "per_fedavg": "motley.algorithms.per_fedavg:PerFedAvg",
+        "pfedfda": "motley.algorithms.pfedfda:PFedFDA",
         "pfedme": "motley.algorithms.pfedme:PFedMe",
         "qfedavg": "motley.algorithms.qfedavg:QFedAvg",
         "rhfl": "motley.algorithms.rhfl:RHFL",

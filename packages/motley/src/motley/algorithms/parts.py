@@ -279,7 +279,11 @@ class LocalRule(_MethodPart):
     architectures; each then has a rule bound to the layout of its own, and all uploads have the
     same shapes. ``trains_common``: whether clients train, beside a model of their own, one that all
     have in common, which the server holds and sends: of several architectures the last.
-    ``measures_features``: whether features are measured before training. ``compares_features``:
+    ``measures_features``: whether features are measured before training.
+    ``measures_before_examination``: whether those of the model that :meth:`start` returns are
+    measured before an examination, of every client, also of one that never took part: the phases of
+    :attr:`PersonalRule.before_examination` and :meth:`PersonalRule.adaptation` find them in
+    :attr:`JobContext.measured`. ``compares_features``:
     whether the joint losses of its phases look at features. ``lengths_follow_values``: whether the
     length of an upload depends on its values. What a rule does beside is an object that it has or
     has not: :attr:`personal`, :attr:`slicing`, :attr:`prototypes`, :attr:`choice`.
@@ -290,6 +294,7 @@ class LocalRule(_MethodPart):
     unlike: ClassVar[bool] = False
     trains_common: ClassVar[bool] = False
     measures_features: ClassVar[bool] = False
+    measures_before_examination: ClassVar[bool] = False
     compares_features: ClassVar[bool] = False
     lengths_follow_values: ClassVar[bool] = False
 

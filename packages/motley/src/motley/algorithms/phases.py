@@ -70,16 +70,18 @@ class Passed(NamedTuple):
     outputs: ``[B, C]``.
     features: the inputs of its last linear layer ``[B, d]``; None where the local rule does not say
     that it compares them (:attr:`motley.algorithms.parts.LocalRule.compares_features`).
+    targets: of the batch ``[B]``.
     """
 
     losses: Tensor
     outputs: Tensor
     features: Tensor | None = None
+    targets: Tensor | None = None
 
     def detached(self) -> Passed:
         """Return the same without gradient."""
         features = None if self.features is None else self.features.detach()
-        return Passed(self.losses.detach(), self.outputs.detach(), features)
+        return Passed(self.losses.detach(), self.outputs.detach(), features, self.targets)
 
 
 class JointLoss(Protocol):

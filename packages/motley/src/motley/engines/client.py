@@ -198,6 +198,8 @@ class Client:
         begun = begun.on(self.setting.device)
         self.model.load(begun.model)
         ctx = tuning_context(self.setting, job, begun)
+        if rule.measures_before_examination and purpose != "tune":
+            ctx = dataclasses.replace(ctx, measured=self._features(job))
         phases = phases_for(purpose, rule, ctx)
         self._steps(job, ctx, phases, values, measured=False)
         own = {
@@ -341,7 +343,8 @@ class Client:
         outputs = trained.outputs(batch.inputs)
         losses = self.setting.algorithm.loss.loss(outputs, batch.targets, batch.extra)
         compared = self.setting.algorithm.local.compares_features
-        return Passed(losses, outputs, trained.features() if compared else None)
+        features = trained.features() if compared else None
+        return Passed(losses, outputs, features, batch.targets)
 
     def _directed(
         self,
@@ -592,7 +595,7 @@ def tuning_context(setting: Setting, job: Job, begun: AdaptInputs) -> JobContext
     model = begun.model
     return JobContext(
         x=model.x,
-        download=vars(model),
+        download=vars(model) if begun.download is None else begun.download,
         client_state=begun.client_state,
         steps=job.steps,
         lr=job.lr,

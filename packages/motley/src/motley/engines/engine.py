@@ -174,19 +174,20 @@ Purpose = Literal["tune", "new", "examine"]
 
 
 class AdaptInputs(NamedTuple):
-    """The inputs of a client's local work before an examination: the model it begins with, and the
-    state that the client keeps."""
+    """The inputs of a client's local work before an examination: the model it begins with, the
+    state that the client keeps, and all that it received; None: the model alone."""
 
     model: ModelState
     client_state: ClientState | None = None
+    download: Tensors | None = None
 
     def on(self, device: torch.device | str) -> AdaptInputs:
-        """Return model and state on a device."""
-        model = self.model.to(device)
-        client_state = self.client_state and {
-            name: value.to(device) for name, value in self.client_state.items()
-        }
-        return AdaptInputs(model, client_state)
+        """Return model, state and download on a device."""
+        client_state, download = (
+            tensors and {name: value.to(device) for name, value in tensors.items()}
+            for tensors in (self.client_state, self.download)
+        )
+        return AdaptInputs(self.model.to(device), client_state, download)
 
 
 class Slices(NamedTuple):

@@ -110,9 +110,11 @@ def _unlike_models(loop: RoundLoop, personal: Personal, limit_bytes: int) -> dic
 
 
 def _with_own_models(loop: RoundLoop, personal: Personal) -> list[int]:
-    """Return the clients whose models are stored: all of them where they are fine-tuned or chosen,
-    else those that took part."""
-    if loop.algorithm.tuning is not None or loop.algorithm.local.choice is not None:
+    """Return the clients whose models are stored: all of them where they are fine-tuned, chosen or
+    made before an examination, else those that took part."""
+    rule = loop.algorithm.local
+    everybody = rule.choice is not None or rule.measures_before_examination
+    if loop.algorithm.tuning is not None or everybody:
         return list(range(len(loop.federation)))
     (newest,), first = personal([_OTHERS]), loop.newcomer_model()
     same = all(

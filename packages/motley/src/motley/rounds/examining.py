@@ -45,7 +45,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from motley.algorithms.parts import ClientState, ServerState, Slicing
+from motley.algorithms.parts import ClientState, ServerState, Slicing, Tensors
 from motley.core.arrays import Floats, Ids
 from motley.engines.engine import AdaptInputs, DataView, Engine, Job
 from motley.rounds.backend import ClientBackend
@@ -318,16 +318,19 @@ class Examining:
             ]
 
         def prepared(clients: Sequence[int]) -> Iterator[ModelState]:
-            took_part = [k for k in clients if k in client_states]
-            states = (split_state(client_states[k])[0] for k in took_part)
+            everybody = rule.measures_before_examination
+            adapted = [k for k in clients if everybody or k in client_states]
+            states = (client_states.of_algorithm([k])[k] for k in adapted)
             begun = (
-                AdaptInputs(own(k, setting.of(k).algorithm.local.start(download, state)), state)
-                for k, state in zip(took_part, states, strict=True)
+                AdaptInputs(
+                    own(k, setting.of(k).algorithm.local.start(download, state)), state, download
+                )
+                for k, state in zip(adapted, states, strict=True)
             )
             models = self.engine.adapt(
-                jobs(took_part, np.zeros(len(took_part), np.int64), lr), begun, "examine"
+                jobs(adapted, np.zeros(len(adapted), np.int64), lr), begun, "examine"
             )
-            among = frozenset(took_part)
+            among = frozenset(adapted)
             return (next(models) if k in among else next(kept([k])) for k in clients)
 
         anew = rule.personal is not None and rule.personal.before_examination is not None
@@ -524,7 +527,7 @@ class NewClients:
                     model=models.at(1.0),
                     federation=self.federation,
                     per_client=schedule.per_client,
-                    personal=_adapted(own, begun, jobs, epochs),
+                    personal=_adapted(own, begun, models.download, jobs, epochs),
                     shared=False,
                     class_names=names,
                     metrics=self.setting.task.metrics,
@@ -599,14 +602,20 @@ class NewClients:
 
 
 def _adapted(
-    engine: Engine, begun: Mapping[int, ModelState], jobs: Mapping[int, Job], epochs: int
+    engine: Engine,
+    begun: Mapping[int, ModelState],
+    download: Tensors,
+    jobs: Mapping[int, Job],
+    epochs: int,
 ) -> Personal:
     """Return the function of client ids that yields their models after so many epochs."""
 
     def personal(clients: Sequence[int]) -> Iterator[ModelState]:
-        received = (begun[k] for k in clients)
+        if not epochs:
+            return (begun[k] for k in clients)
         work = [dataclasses.replace(jobs[k], steps=epochs * jobs[k].steps) for k in clients]
-        return engine.adapt(work, map(AdaptInputs, received), "new") if epochs else received
+        inputs = (AdaptInputs(begun[k], download=download) for k in clients)
+        return engine.adapt(work, inputs, "new")
 
     return personal
 
