@@ -18,8 +18,8 @@ from pyarrow import feather
 from motley.core.errors import DataError
 from motley.core.keys import Key
 from motley.tasks import TASKS, from_files
-from motley_data import table_files
 from motley.tasks.task import Dataset
+from motley_data import table_files
 from motley_data.raw_table import remarks_of
 from motley_data.table_files import TableFormat, from_cells, read_arrow, separators_of, table_kind
 from motley_data.table_lines import refuse_footer

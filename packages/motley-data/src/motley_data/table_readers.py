@@ -22,6 +22,7 @@ from motley.core.files import is_file, is_folder, where_paths_start
 from motley.core.untrusted import shortened
 from motley.tasks.origin import Origin, number_of_row, row_of
 from motley.tasks.preparation import ArrayPreparation, Preparation
+from motley.tasks.table_kinds import table_kind
 from motley.tasks.targets import MOST_CLASSES, REGRESSION
 from motley.tasks.task import Dataset
 from motley_data.column_spelling import NumberStyle
@@ -63,7 +64,7 @@ from motley_data.row_times import (
     windows_of_samples,
 )
 from motley_data.statistics import MeasuredTable
-from motley_data.table_files import read_arrow, separators_of, table_kind
+from motley_data.table_files import read_arrow, separators_of
 from motley_data.table_lines import file_rows, kept_rows, refuse_footer
 from motley_data.table_options import TableOptions
 from motley_data.table_preparation import (
