@@ -195,7 +195,7 @@ SHOWN = {
     **dict.fromkeys((name for name in GROUPS["Errors"]), "quick-start.md#the-same-from-python"),
 }
 """Objects that no example names -> the section that shows them at work."""
-USED = ("motley", "motley_advice")
+USED = ("motley", "motley_advice", "motley_data")
 """Packages of which all that an example imports has a page."""
 FENCE = re.compile(r"^( *)```python[^\n]*\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 

@@ -126,6 +126,9 @@ def test_what_is_in_the_other_wheels(tmp_path: Path) -> None:
     with zipfile.ZipFile(built("motley-advice", "wheel", ".whl", tmp_path)) as archive:
         names = set(archive.namelist())
     assert names >= {"motley_advice/commands/twin.py", "motley_advice/py.typed"}
+    with zipfile.ZipFile(built("motley-data", "wheel", ".whl", tmp_path)) as archive:
+        names = set(archive.namelist())
+    assert names >= {"motley_data/commands/data.py", "motley_data/public_data/facts.py"}
     with zipfile.ZipFile(built("motley-privacy", "wheel", ".whl", tmp_path)) as archive:
         names = set(archive.namelist())
     assert names >= {"motley_privacy/audit_command.py", "motley_privacy/privacy_table.py"}
@@ -148,6 +151,7 @@ def test_without_the_other_distributions_the_command_says_where_they_are(
 ) -> None:
     home = environment(wheel, tmp_path)
     for command in (
+        "data",
         "deployment",
         "explain",
         "inspect",

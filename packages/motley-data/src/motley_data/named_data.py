@@ -21,7 +21,9 @@ __all__ = ["DATASETS", "about", "download_mb", "images", "task_of"]
 
 def task_of(name: str) -> str | None:
     """Return the name of the task that reads a data set of this name; None for other names."""
-    return "image" if name in DATASETS else "tabular" if name in BUILTIN else None
+    if name in DATASETS:
+        return "image"
+    return "tabular" if name in BUILTIN else None
 
 
 def images(

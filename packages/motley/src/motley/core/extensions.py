@@ -99,7 +99,8 @@ def added_function(name: str) -> Callable[..., Any]:
     def _refuse(*_arguments: object, **_options: object) -> None:
         required_extension("function", name)
 
-    return extension("function", name) or _refuse
+    function: Callable[..., Any] | None = extension("function", name)
+    return function or _refuse
 
 
 def not_installed(name: str, wanted: str | None = None) -> str:

@@ -830,7 +830,8 @@ def _task_of(data: str) -> str | None:
     if data == "digits":
         return "image"
     named = extension("data", "named")
-    return None if named is None else named.task_of(data)
+    task: str | None = None if named is None else named.task_of(data)
+    return task
 
 
 def _check_places(experiment: Experiment) -> None:
