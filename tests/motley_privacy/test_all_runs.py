@@ -13,7 +13,7 @@ import motley
 from motley.cli import app
 from motley.core.errors import ConfigError, StoreError
 from motley.experiments.config import Experiment
-from motley.results.privacy_section import claims
+from motley.results.disclosed import claims
 from motley.tasks.own import own_task
 from motley_advice.tuning.results import worries
 from motley_data.own_federation import from_arrays

@@ -5,8 +5,8 @@ import pytest
 
 from motley.results.blocks import Table, TableCell, TableRow
 from motley.results.measures import Censored, Interval
-from motley.results.print_tables import PrintTable
 from motley_report.latex import escaped, figure, page_table, table
+from motley_report.print_tables import PrintTable
 
 NAN = float("nan")
 

@@ -11,7 +11,7 @@ import pytest
 from motley.core.errors import ConfigError, StoreError
 from motley.results.labels import group_runs
 from motley.results.measures import Censored, Interval
-from motley.results.print_tables import PrintTable, as_csv, print_tables
+from motley_report.print_tables import PrintTable, as_csv, print_tables
 from motley_report.report import report
 from tests.motley.results import fake
 

@@ -14,8 +14,8 @@ import motley
 from motley.core.errors import ConfigError
 from motley.experiments.trained import TrainedRun
 from motley.results.blocks import Section
-from motley.results.client_table import by_client
 from motley.tasks import from_clients, own_task
+from motley_report.client_by_client import by_client
 from motley_report.sections import served
 from motley_report.selection_plots import class_distribution
 

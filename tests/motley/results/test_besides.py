@@ -20,11 +20,12 @@ from motley.results.aspects import (
     pairs_of,
     world_sentences,
 )
-from motley.results.besides import Besides, besides_section
+from motley.results.besides import Besides
 from motley.results.labels import group_runs, label_runs
 from motley.results.load import Run
 from motley.results.method_rows import differences
 from motley.results.terminal import terminal_tables
+from motley_report.besides_section import besides_section
 from motley_report.print_files import write_print_files
 from motley_report.report import report
 

@@ -7,9 +7,9 @@ from motley.results import measures
 from motley.results.best import BOLD, best_rows
 from motley.results.labels import group_runs
 from motley.results.measures import spread
-from motley.results.print_tables import print_tables
 from motley.results.tables import summary
 from motley_report import latex
+from motley_report.print_tables import print_tables
 from tests.motley.results import fake
 
 SEEDS = (0, 1, 2)

@@ -24,11 +24,11 @@ from motley.results.labels import group_runs
 from motley.results.measures import Interval, Spread
 from motley.results.method_rows import Until
 from motley.results.number_text import MB
-from motley.results.print_tables import as_csv, print_table
 from motley.results.terminal import terminal_table, terminal_tables
 from motley_report import latex
 from motley_report.markdown import markdown
 from motley_report.page import html
+from motley_report.print_tables import as_csv, print_table
 from tests.motley.results import fake
 
 SHARES = [{"name": name, "share": name == "f1", "higher_is_better": True} for name in ("f1", "r2")]

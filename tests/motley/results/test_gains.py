@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from motley.results import print_tables, tables
+from motley.results import tables
 from motley.results.gains import LOCAL, SHARED, gain_rows, local_rival, missing_local
 from motley.results.labels import group_runs
 from motley.results.measures import client_gains, participation
 from motley.results.new_clients import adapted_epochs, served_new
 from motley.results.terminal import terminal_table
-from motley_report import sections
+from motley_report import print_tables, sections
 from motley_report.gain_plots import gain_pictures
 
 sys.path.insert(0, str(Path(__file__).parent))

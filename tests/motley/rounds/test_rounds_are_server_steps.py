@@ -8,9 +8,9 @@ import motley
 from motley.results import measures
 from motley.results.labels import group_runs
 from motley.results.method_rows import TargetRow
-from motley.results.print_tables import print_tables
 from motley.results.tables import costs, to_target
 from motley.results.terminal import terminal_tables
+from motley_report.print_tables import print_tables
 from tests.rows import Rows
 
 KEYS = {

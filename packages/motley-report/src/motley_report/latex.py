@@ -10,7 +10,7 @@ from math import isfinite
 from motley.results.blocks import Table
 from motley.results.measures import Censored
 from motley.results.number_text import short_number
-from motley.results.print_tables import PrintTable, Value
+from motley_report.print_tables import PrintTable, Value
 
 _SPECIAL = {
     "\\": r"\textbackslash{}",

@@ -9,10 +9,11 @@ from motley.core.errors import ConfigError, suggest
 from motley.results.besides import Besides
 from motley.results.blocks import Block, Picture, Section, SideBySide, UniqueNames
 from motley.results.load import Run
-from motley.results.print_tables import as_csv, print_tables
 from motley_report import latex
+from motley_report.besides_section import print_besides
 from motley_report.figures import for_print
 from motley_report.page import SUFFIXES, replace_files
+from motley_report.print_tables import as_csv, print_tables
 from motley_report.references import bibliography
 from motley_report.sections import all_sections
 
@@ -105,7 +106,7 @@ def write_print_files(
         title, drawn = for_print(picture, kinds)
         files |= {folder / f"{name}.{kind}": content for kind, content in drawn.items()}
         floats.append(latex.figure(name, _caption(title, picture, groups), picture.wide))
-    tables = [*print_tables(groups, target), *Besides(groups, controls).print_tables()]
+    tables = [*print_tables(groups, target), *print_besides(Besides(groups, controls))]
     if "csv" in wanted:
         files |= {folder / f"{table.name}.csv": as_csv(table) for table in tables}
     if "latex" in wanted:

@@ -15,20 +15,20 @@ from urllib.parse import quote
 
 from motley.core.strict_json import finite
 from motley.results import measures, tables
-from motley.results.besides import besides_section
 from motley.results.blocks import BulletList, Code, Section, SideBySide, Text, non_empty
 from motley.results.by_architecture import by_architecture
-from motley.results.client_table import by_client
 from motley.results.gains import missing_local
 from motley.results.labels import clock
 from motley.results.load import Run, citations
 from motley.results.method_rows import target_of
-from motley.results.privacy_section import privacy_section
 from motley.results.recorded_metrics import metric_in_title
 from motley_report import plots, selection_plots
+from motley_report.besides_section import besides_section
+from motley_report.client_by_client import by_client
 from motley_report.column_section import columns_of_runs
 from motley_report.deployed import real_clients
 from motley_report.gain_plots import gain_pictures
+from motley_report.privacy_section import privacy_section
 
 __all__ = [
     "all_sections",

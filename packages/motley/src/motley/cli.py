@@ -441,12 +441,12 @@ def _show(
     plain_intervals: bool = False,
 ) -> None:
     """Print the summary and the path of the report."""
+    from motley.results.disclosed import claims
     from motley.results.gains import missing_local
     from motley.results.labels import group_runs, label_runs
     from motley.results.measures import costs
     from motley.results.method_rows import not_compared
     from motley.results.model_health import model_health
-    from motley.results.privacy_section import claims
     from motley.results.terminal import terminal_tables
 
     console = wide_console()
@@ -545,7 +545,7 @@ def _lines(row: Mapping[str, Any]) -> list[str]:
     revealed = f"  [reveals {row['reveals']}]" if row.get("reveals") else ""
     lines = [f"{row['name']:<22} {row.get('about', '')}{revealed}".rstrip()]
     if row.get("leaves"):
-        from motley.results.privacy_section import leaving
+        from motley.results.disclosed import leaving
 
         lines += [f"    {quantity:<20} {sentence}" for quantity, sentence in leaving(row["leaves"])]
     if row.get("code"):

@@ -30,21 +30,13 @@ from motley.results.aspects import (
     wanted_words,
     world_sentences,
 )
-from motley.results.blocks import (
-    BulletList,
-    Section,
-    Table,
-    TableCell,
-    TableRow,
-    non_empty,
-)
+from motley.results.blocks import Table, TableCell, TableRow
 from motley.results.labels import IGNORED, clock
 from motley.results.load import Run
 from motley.results.measures import Interval
 from motley.results.method_groups import plain_intervals, reference_of
 from motley.results.method_rows import JUDGED, End, differences
 from motley.results.number_text import MB, short_number, whole
-from motley.results.print_tables import PrintTable
 from motley.results.recorded_metrics import metric_in_text
 
 Groups = Mapping[str, Sequence[Run]]
@@ -318,13 +310,18 @@ class Besides:
             for label, view in self._shown.items()
         ]
 
+    @property
+    def titles(self) -> list[str]:
+        """The titles of the columns that have something to tell."""
+        return [column.title for column in self._columns]
+
     def table(self) -> Table | None:
         """Return the settings and costs in which methods differ beside the method; None where there
         is nothing. A row is a method, or what differs where that is much and methods are few."""
         if not self._columns or not self.pairs:
             return None
         lines = self.rows()
-        note = f"{self._note()} Bold: not as the reference."
+        note = f"{self.note()} Bold: not as the reference."
         cells = [
             [
                 TableCell(word, column.number(self._shown[label]), differs)
@@ -332,8 +329,8 @@ class Besides:
             ]
             for label, line in lines
         ]
-        titles = [column.title for column in self._columns]
-        if self._turned:
+        titles = self.titles
+        if self.turned:
             turned = zip(titles, zip(*cells, strict=True), strict=True)
             rows = [
                 TableRow(title, [replace(cell, value=nan) for cell in line])
@@ -347,11 +344,12 @@ class Besides:
         return Table(("method", *titles), rows, note)
 
     @property
-    def _turned(self) -> bool:
+    def turned(self) -> bool:
         """Whether methods are columns: there are few, and much differs."""
         return len(self._columns) > _WIDE and len(self.groups) <= _WIDE
 
-    def _note(self) -> str:
+    def note(self) -> str:
+        """Return what the table of what differs is of, in one sentence."""
         references = list(dict.fromkeys(pair.reference.label for pair in self.pairs))
         within = ", each within its data, clients and devices" if len(references) > 1 else ""
         return (
@@ -589,12 +587,12 @@ class Besides:
                 ],
                 places.index(label),
             )
-            for label, how, interval in self._left_lines()
+            for label, how, interval in self.left_lines()
         ]
         heads = ("method", "compared", "difference", "95% interval", "seeds")
-        return Table(heads, rows, self._how()) if rows else None
+        return Table(heads, rows, self.how()) if rows else None
 
-    def _left_lines(self) -> list[tuple[str, str, Interval]]:
+    def left_lines(self) -> list[tuple[str, str, Interval]]:
         """Return method, comparison and difference of each line."""
         return [
             line
@@ -622,7 +620,8 @@ class Besides:
             return "–"
         return f"{value:{'+.2f' if self.percent > 1 else '+.3g'}}".replace("-", "\u2212")
 
-    def _how(self) -> str:
+    def how(self) -> str:
+        """Return how the differences at equal settings were made, in sentences."""
         at_budgets = [
             interval
             for row in self.left
@@ -653,66 +652,6 @@ class Besides:
             + ".",
         )
         return " ".join(part for part in parts if part)
-
-    def _printed(self) -> PrintTable:
-        """Return the table of what differs, for print."""
-        rows = [(label, [word for word, _ in cells]) for label, cells in self.rows()]
-        marks = [[differs for _, differs in cells] for _, cells in self.rows()]
-        titles = [column.title[:1].upper() + column.title[1:] for column in self._columns]
-        heads = [(title, "") for title in titles]
-        if self._turned:
-            heads = [(label, "") for label, _ in rows]
-            turned = zip(*(words for _, words in rows), strict=True)
-            rows = [(title, [*words]) for title, words in zip(titles, turned, strict=True)]
-            marks = [[*line] for line in zip(*marks, strict=True)]
-        return PrintTable(
-            name="besides",
-            caption=f"What differs beside the method. {self._note()} Bold: not as the reference."
-            + "".join(f" {_sentence(line)}" for line in self.sentences()),
-            heads=heads,
-            rows=rows,
-            best={
-                column: {at for at, line in enumerate(marks) if line[column]}
-                for column in range(len(heads))
-            },
-        )
-
-    def print_tables(self) -> list[PrintTable]:
-        """Return both tables for print: ``besides`` and ``left``."""
-        tables = []
-        if self.table() is not None:
-            tables.append(self._printed())
-        lines = self._left_lines()
-        if lines:
-            unit = "points" if self.percent > 1 else ""
-            tables.append(
-                PrintTable(
-                    name="left",
-                    caption=f"Differences as a whole and at equal settings. {self._how()}",
-                    heads=[("Compared", ""), ("Difference", unit), ("Pairs", "seeds")],
-                    rows=[
-                        (label, [how, interval, str(interval.n)]) for label, how, interval in lines
-                    ],
-                    best={},
-                )
-            )
-        return tables
-
-
-def besides_section(groups: Groups, controls: Sequence[Run] = ()) -> Section:
-    """Return the section on what differs beside the method; empty for one method, and where nothing
-    does."""
-    besides = Besides(groups, controls)
-    left = besides.left_table()
-    lines = besides.sentences() if besides.table() is not None else []
-    return Section(
-        "Besides the method",
-        non_empty(
-            besides.table(),
-            BulletList([_sentence(line) for line in lines]) if lines else None,
-            Section("What is left of the difference", [left] if left is not None else []),
-        ),
-    )
 
 
 def _view(label: str, runs: Sequence[Run]) -> _View:
@@ -843,7 +782,3 @@ def _sentence_on(methods: Sequence[str], lacking: _Lacking) -> str:
         words = value  # models of their own
     has = wanted_words(name, wanted) + (" alone" if with_more else "")
     return f"{in_list(methods)} {does} {words}; {reference} with {has} is not in this comparison"
-
-
-def _sentence(line: str) -> str:
-    return f"{line}."

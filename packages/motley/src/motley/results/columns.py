@@ -3,7 +3,7 @@ how it is made of a method's runs, and when it is shown.
 
 :mod:`motley.results.tables` lays columns out as tables; the page (HTML, Markdown, notebooks), the
 terminal (:mod:`motley.results.terminal`) and print (LaTeX and CSV,
-:mod:`motley.results.print_tables`) take titles and numbers from here.
+:mod:`motley_report.print_tables`) take titles and numbers from here.
 """
 
 from __future__ import annotations
