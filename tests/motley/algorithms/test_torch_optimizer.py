@@ -124,7 +124,9 @@ def test_an_optimizer_may_take_a_part_of_the_parameters() -> None:
     trained({"optimizer": weights_alone}, task=DIGITS)
     matrices = motley.algorithms.torch_optimizer.TorchOptimizer(torch.optim.Muon)
     assert matrices.moments == 1
-    with pytest.raises(ConfigError, match=r"Muon only supports 2D parameters .*; write optimizer ="):
+    with pytest.raises(
+        ConfigError, match=r"Muon only supports 2D parameters .*; write optimizer ="
+    ):
         trained({"optimizer": torch.optim.Muon}, task=DIGITS)
 
 

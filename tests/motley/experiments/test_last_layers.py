@@ -209,7 +209,7 @@ def test_features_are_of_one_call_for_a_sample(algorithm: str) -> None:
 
 
 def test_a_head_with_an_adapter_is_to_be_trained_whole() -> None:
-    with pytest.raises(ConfigError, match="'head.weight' acts .*: name it in modules_to_save"):
+    with pytest.raises(ConfigError, match=r"'head.weight' acts .*: name it in modules_to_save"):
         built(Adapted, algorithm="fedper")
 
 

@@ -168,7 +168,11 @@ def test_a_study_is_known_by_what_decides_its_outcome() -> None:
         (RATE, {"per": "algorithm.name=fedavg,fedporx"}, "did you mean 'fedprox'"),
         (RATE, {"objective": "acuracy"}, r"objective: got 'acuracy' \(did you mean 'accuracy'\?\)"),
         (RATE, {"objective": "time_to"}, "expected a target after a colon, e.g. time_to:0.8"),
-        (RATE, {"objective": "time_to:80"}, "target: got 80 for accuracy; expected a share above 0"),
+        (
+            RATE,
+            {"objective": "time_to:80"},
+            "target: got 80 for accuracy; expected a share above 0",
+        ),
         (RATE, {"objective": "time_at:0.8"}, r"got 'time_at:0.8' \(did you mean 'time_to'\?\)"),
         (
             RATE,

@@ -67,9 +67,7 @@ class TorchOptimizer(Solver):
             raise ConfigError(f"got lr = {lr}; expected a positive number", "local.optimizer")
         stepped = next((p for p in parameters if p in optimizer.state), parameters[0])
         state = optimizer.state[stepped].values()
-        scalars = sum(
-            isinstance(value, Tensor) and value.shape == stepped.shape for value in state
-        )
+        scalars = sum(isinstance(value, Tensor) and value.shape == stepped.shape for value in state)
         object.__setattr__(self, "lr", lr)
         object.__setattr__(self, "kept", scalars)
 

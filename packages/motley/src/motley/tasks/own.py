@@ -250,18 +250,11 @@ def own_task(
         if dense:
             loss = DenseLoss(loss, dense, federation.classes is not None)
         loss = _checked(loss, over, make, federation, transform=transform)
-    if isinstance(loss, str | Mapping):
-        name_of_loss = loss.get("name") if isinstance(loss, Mapping) else loss
-    elif is_torch_loss:
-        name_of_loss = "cross_entropy"
-    else:
-        name_of_loss = loss_of_logits(plain_function(loss), outputs, _targets(federation)[:2])
-    if name_of_loss == "cross_entropy":
-        _warn_of_probabilities(outputs)
-    elif name_of_loss == "nll":
-        _warn_of_no_logarithms(outputs)
-    elif name_of_loss == "bce":
+    name_of_loss = "cross_entropy" if is_torch_loss else _name_of(loss, outputs, federation)
+    if name_of_loss == "bce":
         _warn_of_sigmoid(make, federation, transform)
+    else:
+        _warn_of_outputs(outputs, name_of_loss)
     usual_metric = "loss" if kind == "numbers" else "accuracy"
     measures = usual_metric if metric is None else metric
     measures = measures if isinstance(measures, list | tuple) else [measures]
@@ -354,22 +347,29 @@ def _usual_loss(kind: Targets, outputs: Tensor) -> str:
     return "half_squared_error" if kind == "numbers" else "cross_entropy"
 
 
-def _warn_of_probabilities(outputs: Tensor) -> None:
+def _name_of(
+    loss: str | Mapping[str, Any] | LossFunction, outputs: Tensor, federation: Federation
+) -> str:
+    """Return the name of a loss, of a function's that which its values tell; empty: none."""
+    if isinstance(loss, Mapping):
+        return str(loss.get("name"))
+    if isinstance(loss, str):
+        return loss
+    return loss_of_logits(plain_function(loss), outputs, _targets(federation)[:2])
+
+
+def _warn_of_outputs(outputs: Tensor, loss: str) -> None:
     """Warn where outputs ``[B, ..., C]`` are probabilities, of which cross-entropy would make
-    probabilities once more."""
-    positive = outputs.shape[-1] > 1 and bool((outputs >= 0).all())
-    if positive and torch.allclose(outputs.sum(-1), torch.ones(()), atol=1e-4):
-        warnings.warn(
-            "the model gives probabilities (numbers that sum to 1), and cross_entropy takes "
-            "logits, of which it makes probabilities itself; such a model learns slowly: leave the "
-            "Softmax at its end out",
-            stacklevel=3,
-        )
-
-
-def _warn_of_no_logarithms(outputs: Tensor) -> None:
-    """Warn where outputs ``[B, C]`` are no logarithms of probabilities, as nll_loss takes them."""
-    if not torch.allclose(outputs.exp().sum(-1), torch.ones(()), atol=1e-4):
+    probabilities once more, or no logarithms of them, which ``nll`` takes."""
+    if loss == "cross_entropy" and outputs.shape[-1] > 1 and bool((outputs >= 0).all()):
+        if torch.allclose(outputs.sum(-1), torch.ones(()), atol=1e-4):
+            warnings.warn(
+                "the model gives probabilities (numbers that sum to 1), and cross_entropy takes "
+                "logits, of which it makes probabilities itself; such a model learns slowly: leave "
+                "the Softmax at its end out",
+                stacklevel=3,
+            )
+    elif loss == "nll" and not torch.allclose(outputs.exp().sum(-1), torch.ones(()), atol=1e-4):
         warnings.warn(
             "the loss is nll_loss, which takes logarithms of probabilities, and the model's "
             "outputs are none; such a loss is no likelihood: let the model end in "
