@@ -50,6 +50,7 @@ __all__ = [
     "heterogeneity",
     "inspect_outlying",
     "later_methods",
+    "later_methods_twice",
     "liars",
     "loopback",
     "measured",
@@ -621,7 +622,7 @@ def choosing() -> str:
 
 
 def later_methods() -> str:
-    """List which of the methods that came after the league help in two of its environments, from
+    """List what the methods that came after the league gained beside what they stand beside, from
     ``benchmarks/measured/later_methods.json``."""
     rows = []
     for row in measured("later_methods")["told"]:
@@ -632,8 +633,35 @@ def later_methods() -> str:
         if "gain" in row:
             mean, low, high = row["gain"]
             gain = f"{signed(mean)} [{signed(low)}, {signed(high)}]"
-        rows.append((row["environment"], row["entrant"], options, f"{row['stable']:.1f}", gain))
-    return table(("environment", "entrant", "chosen", "stable, %", "points"), rows)
+        beside = row.get("reference", "")
+        score = f"{row['stable']:.1f}"
+        rows.append((row["environment"], row["entrant"], options, score, beside, gain))
+    return table(("environment", "entrant", "chosen", "stable, %", "beside", "points"), rows)
+
+
+def later_methods_twice() -> str:
+    """Say of each method that was measured in two small sets of data whether it helps, from
+    ``benchmarks/measured/later_methods.json``."""
+    gains: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    for row in measured("later_methods")["told"]:
+        world, _, data = row["environment"].rpartition(", ")
+        if "gain" in row and data in ("digits", "table"):
+            gains.setdefault((row["entrant"], row["reference"], world), {})[data] = row["gain"]
+    lines = []
+    for (entrant, reference, world), by_data in gains.items():
+        bounds = [by_data[data] for data in ("digits", "table")]
+        verdict = "is undecided"
+        if all(low > 0 for _, low, _ in bounds):
+            verdict = "helps"
+        elif all(high < 0 for *_, high in bounds):
+            verdict = "loses"
+        on_digits, on_table = (with_bounds(each, 1) for each in bounds)
+        beside = reference if reference.startswith("FedAvg") else f"`{reference}`"
+        lines.append(
+            f"- `{entrant}` {verdict} beside {beside} (*{world}*): {on_digits} points on digits, "
+            f"{on_table} on the table."
+        )
+    return "\n".join(lines)
 
 
 def measured_worlds() -> str:
