@@ -148,5 +148,9 @@ def test_the_tests_need_what_extras_bring():
         "flwr>=1.41,<2",
         *PROJECT["dependencies"],
     }
-    privacy = FILES["motley-privacy"]["project"]["dependencies"]
-    assert dev >= {*privacy, *extras["tune"], *extras["tensorboard"], *flower}
+    beside = [
+        needed
+        for name in ("motley-privacy", "motley-report")
+        for needed in FILES[name]["project"]["dependencies"]
+    ]
+    assert dev >= {*beside, *extras["tune"], *extras["tensorboard"], *flower}
