@@ -458,7 +458,8 @@ def test_a_run_needs_no_other_distribution(motley: Motley, tmp_path: Path) -> No
 def test_a_report_needs_motley_report_alone(
     motley: Motley, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    points = extensions._entry_points()
+    groups = map(extensions.extensions, ("command", "function"))
+    points = [point for group in groups for point in group.values()]
     own = [point for point in points if point.module.startswith("motley_report.")]
     assert own
     monkeypatch.setattr(extensions, "_entry_points", lambda: metadata.EntryPoints(own))
