@@ -142,7 +142,7 @@ def curve(
     if axis not in AXES:
         raise ConfigError(f"a curve is drawn against one of {', '.join(AXES)}, got {axis!r}")
     rows, column = rows_of(run, metric or metric_of(run)[0], scope or written_scope(run))
-    if rows.num_rows and max(rows["client"].to_pylist()) >= 0:
+    if any(client is not None and client >= 0 for client in rows["client"].to_pylist()):
         raise ConfigError(
             f"got the scope {scope!r}, which has a figure for each client; expected one of all "
             'clients together, e.g. "mean"'
