@@ -61,6 +61,6 @@ def test_bash_completes_commands_kinds_and_recipes(tmp_path: Path) -> None:
         text=True,
         timeout=120,
     )
-    assert shown.stdout.splitlines() == ["reproduce report", "selector", "hetero_select_v1"], (
+    assert shown.stdout.splitlines() == ["report reproduce", "selector", "hetero_select_v1"], (
         shown.stderr
     )

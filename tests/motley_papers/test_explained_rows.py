@@ -52,13 +52,18 @@ def make(folder, *, seed, slope=1.0):
 """
 
 
+def _declared(folder: str) -> dict[str, dict[str, str]]:
+    text = (ROOT / "packages" / folder / "pyproject.toml").read_text()
+    return dict(tomllib.loads(text)["project"]["entry-points"])
+
+
 @pytest.fixture(autouse=True)
 def declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The entry points that the distribution declares, whatever is installed."""
-    project = tomllib.loads((ROOT / "packages/motley-papers/pyproject.toml").read_text())
+    """The entry points that the distributions declare, whatever is installed."""
     points = metadata.EntryPoints(
         metadata.EntryPoint(name, value, group)
-        for group, named in project["project"]["entry-points"].items()
+        for folder in ("motley-papers", "motley-data")
+        for group, named in _declared(folder).items()
         for name, value in named.items()
     )
     monkeypatch.setattr(extensions, "_entry_points", lambda: points)

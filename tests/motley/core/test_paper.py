@@ -15,6 +15,7 @@ from motley.core.paper import PublicCode, cite, public_code
 from motley.experiments import registry
 
 ROOT = Path(motley.__file__).parent
+PACKAGES = Path(__file__).parents[3] / "packages"
 TEXT = (ROOT / "core" / "papers.bib").read_text(encoding="utf-8")
 KEYS = re.findall(r"^@inproceedings\{(.+),$", TEXT, flags=re.MULTILINE)
 
@@ -27,7 +28,7 @@ def test_the_file_is_what_its_entries_write() -> None:
 def test_every_entry_is_cited_and_every_citation_has_an_entry() -> None:
     cited = {
         key
-        for path in ROOT.rglob("*.py")
+        for path in PACKAGES.rglob("*.py")
         for key in re.findall(r'(?<!>>> )\bcite\("([^"$]+)"\)', path.read_text())
     }
     assert cited == set(KEYS)

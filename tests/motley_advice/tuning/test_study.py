@@ -509,7 +509,7 @@ def test_without_optuna_the_command_to_install_it_is_said(monkeypatch: pytest.Mo
 def test_without_the_distribution_of_clusters_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    groups = ("command", "function")
+    groups = ("command", "data", "function", "preparation", "task")
     others = [p for name in groups for p in metadata.entry_points(group=f"motley.{name}")]
     monkeypatch.setattr(extensions, "_entry_points", lambda: metadata.EntryPoints(others))
     with pytest.raises(ConfigError, match="on_ray: 'ray' comes with motley-ray, which is not"):

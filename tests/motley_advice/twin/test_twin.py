@@ -252,7 +252,9 @@ def test_bad_calls(tmp_path, constant, capsys):
     with pytest.raises(ConfigError, match="--target: got nan; expected a finite number"):
         what_if(folder / "twin.toml", target=float("nan"))
     with pytest.raises(ConfigError, match="target: got 80 for accuracy; expected a share above 0"):
-        what_if(folder / "twin.toml", target=80)
+        what_if(folder / "twin.toml", target=80, overrides=["task=image", "partition=iid"])
+    with pytest.raises(ConfigError, match="target: got -8 for loss; expected a positive number"):
+        what_if(folder / "twin.toml", target=-8)
     (tmp_path / "a.toml").write_text("")
     (tmp_path / "a.json").write_text("{}")
     assert call(["what-if", str(tmp_path / "a.toml")]) == 2
