@@ -247,10 +247,12 @@ def test_a_file_whose_content_was_not_noted_is_not_trusted(
     assert not compare()[0]
 
 
+@pytest.mark.usefixtures("forget_names")
 @pytest.mark.filterwarnings("always")
 def test_code_and_secrets_of_ones_own_are_looked_at_each_time(
-    compare: Compare, tmp_path: Path
+    compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "mine.py").write_text(
         "from dataclasses import dataclass\n"
         "from motley.selectors.uniform import Uniform\n"
@@ -266,6 +268,7 @@ def test_code_and_secrets_of_ones_own_are_looked_at_each_time(
         compare(*argv)
         assert not (tmp_path / argv[-1] / "shown.json").exists()
         assert not compare(*argv)[0]
+    del sys.modules["mine"]
 
 
 @pytest.mark.filterwarnings("always")
