@@ -252,7 +252,8 @@ def _prefix(block: Block, p: int) -> Block:
     """Return the block of the first p clients; tensors shared by all clients stay whole."""
     if p == block.w.shape[0]:
         return block
-    return Block(*(t if t is None or t.shape[0] == 1 else t[:p] for t in block))  # type: ignore[arg-type]
+    first = (t if t is None or t.shape[0] == 1 else t[:p] for t in block)
+    return Block(*first)  # type: ignore[arg-type]
 
 
 class _Stack:
