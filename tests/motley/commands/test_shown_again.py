@@ -242,9 +242,16 @@ def test_a_table_that_changes_while_runs_are_made_keeps_nothing(
 def test_a_file_whose_content_was_not_noted_is_not_trusted(
     compare: Compare, tmp_path: Path
 ) -> None:
-    (tmp_path / "quadratic").mkdir()  # a task of this name reads no file, and who knows
+    (tmp_path / "quadratic").write_text("")  # a task of this name reads no file, and who knows
     compare()
     assert not compare()[0]
+
+
+def test_folders_called_like_options_change_nothing(compare: Compare, tmp_path: Path) -> None:
+    for name in ("examples", "uniform", "data", "quadratic"):
+        (tmp_path / name).mkdir()
+    compare()
+    assert compare()[0]
 
 
 @pytest.mark.usefixtures("forget_names")

@@ -135,7 +135,7 @@ class Showing:
     def _unnoted(self, runs: Iterable[Run]) -> bool:
         """Return whether an experiment names a file whose content was not noted."""
         texts = {text for run in runs for text in _texts(run.config)}
-        return any(text not in self._digests and _is_there(text) for text in texts)
+        return any(text not in self._digests and _is_a_file(text) for text in texts)
 
     def _of_now(self) -> str | None:
         """Return a hash of all that decides what is printed beside :func:`_state`; None where the
@@ -264,9 +264,10 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def _is_there(text: str) -> bool:
-    """Return whether a text is the path of a file or folder."""
+def _is_a_file(text: str) -> bool:
+    """Return whether a text is the path of a file. A folder of such a name says nothing: usual ones
+    are called like options, ``examples`` for one, and folders of data have noted what they read."""
     try:
-        return bool(text) and Path(text).expanduser().exists()
+        return bool(text) and is_file(Path(text).expanduser())
     except (OSError, ValueError, RuntimeError):  # too long, or a user that is not there
         return False
