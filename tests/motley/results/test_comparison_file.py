@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from motley.cli import app
 from motley.core.errors import DataError
 from motley.results.comparison_file import (
     ComparisonRecord,
@@ -62,10 +64,41 @@ def test_a_folder_may_be_moved_and_named_from_within(
     assert in_grid_order([Path("1"), Path("2")]) == [Path("2"), Path("1")]
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", '{"runs": ["a/1"], "against": [1]}', "{"])
-def test_a_file_that_is_no_record_is_refused(tmp_path: Path, text: str) -> None:
+NO_LISTS = '{"runs": ["a/1"], "against": [1]}'
+
+
+@pytest.mark.parametrize("text", [NO_LISTS, "{"])
+def test_a_broken_record_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "comparison.json").write_text(text)
     with pytest.raises(
         DataError, match=r"comparison\.json (is not what motley compare writes|can)"
     ):
         in_grid_order([tmp_path / "a" / "1"])
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"runs": 3}', "null", '{"fedavg": 0.91}'])
+def test_the_users_own_file_of_that_name_stays_and_orders_nothing(
+    tmp_path: Path, text: str
+) -> None:
+    """Two folders above a run that is of no comparison anything may lie."""
+    file = tmp_path / "comparison.json"
+    file.write_text(text)
+    runs = folders(tmp_path, "b/1", "a/1")
+    assert in_grid_order(runs) == runs
+    assert reference_runs(runs) == []
+    with pytest.raises(DataError, match="remove it"):
+        record_comparison(tmp_path, runs, [])
+    assert file.read_text() == text
+
+
+def test_a_run_ends_well_beside_the_users_own_file(tmp_path: Path) -> None:
+    (tmp_path / "comparison.json").write_text('{"fedavg": 0.91}')
+    file = tmp_path / "one.toml"
+    file.write_text(
+        'task = { name = "synthetic", examples = 10 }\npopulation = 4\ncohort = 2\n'
+        "stop = { rounds = 1 }\n"
+    )
+    done = CliRunner().invoke(
+        app, ["run", str(file), "--no-report", "--out", str(tmp_path / "results" / "fedavg")]
+    )
+    assert done.exit_code == 0, done.output

@@ -37,7 +37,20 @@ def read_comparison(folder: Path) -> ComparisonRecord:
     path = folder / FILE
     if no_file(path) == "does not exist":
         return ComparisonRecord()
-    record = read_json(path)
+    return _checked(read_json(path), path)
+
+
+def _above(folder: Path) -> ComparisonRecord:
+    """Return the record of the comparison that runs below would be of. The folder is the user's own
+    where they are of none: a file there that has not both of a record's fields is passed over."""
+    path = folder / FILE
+    record = {} if no_file(path) == "does not exist" else read_json(path)
+    if not isinstance(record, dict) or not record.keys() >= set(ComparisonRecord._fields):
+        return ComparisonRecord()
+    return _checked(record, path)
+
+
+def _checked(record: Any, path: Path) -> ComparisonRecord:
     fields: list[Any] = (
         [record.get(name) for name in ComparisonRecord._fields] if isinstance(record, dict) else []
     )
@@ -80,14 +93,14 @@ def in_grid_order(folders: Iterable[Path]) -> list[Path]:
 
     Raises
     ------
-    DataError: a ``comparison.json`` is not what ``motley compare`` writes.
+    DataError: a ``comparison.json`` has a record's fields, but not its lists of names.
     """
     ordered = list(folders)
     places: dict[Path, list[int]] = {}
     for place, run in enumerate(ordered):
         places.setdefault(_comparison_of(run), []).append(place)
     for folder, own in places.items():
-        order = {name: number for number, name in enumerate(read_comparison(folder).runs)}
+        order = {name: number for number, name in enumerate(_above(folder).runs)}
         runs = [ordered[place] for place in own]
         runs.sort(key=lambda run: order.get(_within(folder, run), len(order)))
         for place, run in zip(own, runs, strict=True):
@@ -101,11 +114,11 @@ def reference_runs(folders: Iterable[Path]) -> list[Path]:
 
     Raises
     ------
-    DataError: a ``comparison.json`` is not what ``motley compare`` writes.
+    DataError: a ``comparison.json`` has a record's fields, but not its lists of names.
     """
     runs = list(folders)
     against = {
-        folder: read_comparison(folder).against
+        folder: _above(folder).against
         for folder in dict.fromkeys(_comparison_of(run) for run in runs)
     }
     methods = {folder: {_method_of(name) for name in names} for folder, names in against.items()}
