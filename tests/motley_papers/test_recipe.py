@@ -222,3 +222,6 @@ def test_unknown_recipes_are_refused(tmp_path):
         read("nothing")
     with pytest.raises(ConfigError, match=r"a folder with a recipe\.toml"):
         read(tmp_path)
+    (tmp_path / "mine.toml").write_text("")
+    with pytest.raises(ConfigError, match=r"the file of a table is .*mine\.toml"):
+        read(tmp_path / "mine")

@@ -484,6 +484,9 @@ def _texts(name: str | Path) -> tuple[str, dict[str, str], Path | None]:
     folder = Path(name)
     if no_file(folder / "recipe.toml") is not None:
         every = [*names(), *published_table.names()]
+        table = Path(f"{folder}.toml")
+        if no_file(table) is None:
+            raise ConfigError(f"there is no recipe {str(name)!r}; the file of a table is {table}")
         raise ConfigError(
             f"there is no recipe {str(name)!r}{suggest(str(name), every)}; expected one of: "
             f"{', '.join(every)}, a folder with a recipe.toml, or the file of a table"
