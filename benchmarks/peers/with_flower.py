@@ -3,30 +3,8 @@ of its actors."""
 
 from __future__ import annotations
 
-import os
-
+from flower_client import client_app, simulate
 from work import CLIENTS, Run, model_of, parse, samples, train
-
-
-def client_app(run: Run) -> object:
-    from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
-    from flwr.clientapp import ClientApp
-
-    app = ClientApp()
-
-    @app.train()
-    def fit(message: Message, context: Context) -> Message:
-        model = model_of(run)
-        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        x, y = samples(run, context.node_config["partition-id"])
-        steps = train(model, x, y, run)
-        metrics = MetricRecord({"num-examples": len(x), "steps": steps})
-        return Message(
-            RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}),
-            reply_to=message,
-        )
-
-    return app
 
 
 def server_app(run: Run) -> object:
@@ -61,18 +39,13 @@ def server_app(run: Run) -> object:
 
 
 def main() -> None:
-    os.environ |= {
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_worker_niceness": "0",
-    }
     run = parse()
-    from flwr.simulation import run_simulation
-
-    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-    run_simulation(
-        server_app(run), client_app(run), num_supernodes=CLIENTS, backend_config=resources
+    app = client_app(
+        lambda: model_of(run),
+        lambda client: samples(run, client),
+        lambda model, x, y: train(model, x, y, run),
     )
+    simulate(server_app(run), app, CLIENTS)
 
 
 if __name__ == "__main__":
