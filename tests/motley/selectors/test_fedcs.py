@@ -96,6 +96,7 @@ def test_at_most_m_unless_filled():
 def test_only_this_rounds_answers_of_the_available_count():
     selector = asked(FedCS(deadline=99.0))
     assert selector.select(1, IDS[[0, 3]], 3).ids.tolist() == [20, 4]
+    assert selector.select(1, IDS[[0, 2]], 3).ids.tolist() == [11, 4]  # one is behind the last
     assert selector.select(2, IDS, 3).ids.tolist() == []
 
 
