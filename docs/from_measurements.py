@@ -70,6 +70,7 @@ __all__ = [
     "uploads",
     "very_many",
     "whole_comparison",
+    "whole_grids",
 ]
 
 BUSY = 0.7
@@ -527,6 +528,37 @@ def whole_comparison() -> str:
         f"times as much of the processors.{busy}"
     )
     return f"{table(('', 'seconds', 'processor seconds'), rows)}\n\n{text}"
+
+
+def whole_grids() -> str:
+    """Set the same runs by shell loops over other frameworks beside ``motley compare``, from
+    ``benchmarks/measured/whole_grids.json``."""
+    figures = measured("whole_grids")
+    motley = figures["motley"]
+    share = figures["seeds"] / 5
+    own_s = motley["wall_s"] / motley["client_steps"]
+    rows = [("`motley compare`", f"{motley['wall_s']:.0f}", f"{1 / own_s:,.0f}", "1")]
+    for loop in figures["loops"]:
+        version = figures["versions"][loop["peer"]]
+        form = "one run after the other" if loop["form"] == "alone" else "a run on each core"
+        step_s = loop["wall_s"] / loop["client_steps"]
+        rows.append(
+            (
+                f"{_TITLES[loop['peer']]} {version}, {form}",
+                f"{loop['wall_s'] / share:.0f}",
+                f"{1 / step_s:,.0f}",
+                f"{step_s / own_s:.1f}",
+            )
+        )
+    made = "all 25 runs" if share == 1 else f"{figures['seeds'] * 5} runs, taken for 25"
+    load = figures["load_before"]
+    busy = "" if load < BUSY else f" The load before was {load:.1f}."
+    text = f"{figures['machine']}, {figures['cores']} cores; of the loops {made}.{busy}"
+    heads = ("25 runs", "seconds", "client steps a second", "seconds a step, Motley 1")
+    return f"{table(heads, rows)}\n\n{text}"
+
+
+_TITLES = {"flower": "Flower", "flgo": "FLGo", "fluke": "fluke"}
 
 
 def _mapped_mib(found: dict[str, Any]) -> float:
