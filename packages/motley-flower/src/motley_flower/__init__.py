@@ -1,5 +1,5 @@
-"""Motley in a Flower deployment: ``pip install ./packages/motley ./packages/motley-flower`` in a
-checkout.
+"""Motley in a Flower deployment: ``pip install ./packages/motley ./packages/motley-data
+./packages/motley-flower`` in a checkout.
 
 A server chooses the clients of any Flower strategy by :func:`with_selector`, or runs a whole
 experiment on real clients by :func:`run`; a client app answers by :func:`enrolled`,
