@@ -12,6 +12,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from motley.core.errors import ConfigError
+from motley.core.extensions import distribution_missing
+
 if TYPE_CHECKING:
     from motley_flower.deployed.client_app import serve
     from motley_flower.deployed.own_data import client_task, server_task
@@ -56,5 +59,10 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
         if name in names:
-            return getattr(importlib.import_module(f"motley_flower.{module}"), name)
+            try:
+                return getattr(importlib.import_module(f"motley_flower.{module}"), name)
+            except ModuleNotFoundError as error:
+                if sentence := distribution_missing(error):
+                    raise ConfigError(sentence) from error
+                raise
     raise AttributeError(f"module 'motley_flower' has no attribute {name!r}")
