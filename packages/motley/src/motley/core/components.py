@@ -312,6 +312,8 @@ class Catalogue:
         try:
             return cls(**values)
         except ConfigError as error:
+            if (error.key or "").startswith(f"{where}."):
+                raise
             raise ConfigError(str(error), where) from None
         except DataError as error:
             raise DataError(f"{where}: {error}") from None
