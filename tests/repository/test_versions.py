@@ -123,7 +123,7 @@ def test_whatever_the_default_environment_needs_is_pinned():
         ("pyproject.toml", '"packages/{}/src"', set()),
         ("mkdocs.yml", " packages/{}/src", {"motley-ray"}),
         ("scripts/install-flower", "--editable packages/{} ", {"motley-ray"}),
-        ("scripts/release-check", "dist/{}*$ending", set()),
+        ("scripts/release-check", "/dist/{}-*$ending", set()),
     ],
 )
 def test_each_list_of_the_distributions_has_all_of_them(name, shown, left_out):
