@@ -23,6 +23,7 @@ from torch import Tensor
 
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.tasks.origin import Origin
+from motley.core.files import user_path
 from motley.tasks.task import Dataset
 from motley_data.raw_table import arrow_table, check_columns, joined, raw_table
 from motley_data.row_labels import label_texts, refuse_two_codes, renamed_labels
@@ -458,7 +459,7 @@ _BLOCK = 2**20
 
 def rows_in(store: str | Path | None) -> NewRows | None:
     """Return what makes arrays in files of a folder; None: in memory."""
-    return None if store is None else partial(StoredArray, Path(store).expanduser())
+    return None if store is None else partial(StoredArray, user_path(store))
 
 
 def _stored(rows: NDArray[Any]) -> np.dtype[Any]:

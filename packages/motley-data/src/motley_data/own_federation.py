@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from motley.core.client_names import client_in_words
 from motley.core.errors import ConfigError, DataError
+from motley.core.files import user_path
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.tasks.federate import Split, federate, partition_input
@@ -265,7 +266,7 @@ def from_files(
     DataError: as in :func:`from_arrays`; no files of clients; a client with test rows alone, or
     without any where others have some.
     """
-    root = Path(folder)
+    root = user_path(folder)
     if (root / "x.npy").is_file():
         common: dict[str, Any] = {
             "regression": regression,

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from motley.core.errors import ConfigError, StoreError
 from motley.core.extensions import required_extension
 from motley.core.untrusted import printable_tree
+from motley.core.files import user_path
 from motley.results import measures
 from motley.results.blocks import BulletList, Page, Section, non_empty
 from motley.results.labels import clock, group_runs
@@ -79,7 +80,7 @@ def report(
         if format:
             return write_print_files(
                 groups=groups,
-                folder=Path(out),
+                folder=user_path(out),
                 formats=[format] if isinstance(format, str) else format,
                 target=target,
                 controls=controls,
@@ -91,7 +92,7 @@ def report(
         return write(
             report_page(
                 groups=groups,
-                folder=Path(out).parent,
+                folder=user_path(out).parent,
                 target=target,
                 predicted=predicted,
                 controls=controls,

@@ -29,6 +29,7 @@ from motley.core.files import (
     files_digest,
     is_file,
     replacing,
+    user_path,
     with_digest,
 )
 from motley.core.untrusted import printable
@@ -77,7 +78,7 @@ class Showing:
 
     def again(self) -> bool:
         """Print what was printed before, and return whether it was: nothing may have changed."""
-        base = self.out or _usual_folder(self.file, self.overrides)
+        base = user_path(self.out) if self.out else _usual_folder(self.file, self.overrides)
         kept = _read(base / FILE)
         if kept is None or self._conditions is None or kept["conditions"] != self._conditions:
             return False

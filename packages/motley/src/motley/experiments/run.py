@@ -19,7 +19,7 @@ import torch
 
 from motley.core.components import imports
 from motley.core.errors import ConfigError, NumericsError, StoreError
-from motley.core.files import disk_error
+from motley.core.files import disk_error, user_path
 from motley.core.freed_memory import freed_memory_kept
 from motley.core.own_code import keep_own_code
 from motley.core.round_line import round_of
@@ -125,7 +125,7 @@ def run(
         experiment = as_experiment(
             experiment if task is None else with_own(experiment, task), overrides
         )
-    path = Path(out) if out is not None else _folder_of(experiment, resume)
+    path = user_path(out) if out is not None else _folder_of(experiment, resume)
     try:
         run_in(
             experiment,
@@ -173,7 +173,7 @@ def run_in(
     removed."""
     with _own_code_named(experiment), (folder := RunFolder(path)).lock(), freed_memory_kept():
         state = folder.state(experiment, resume)
-        packs = Path(data) if data is not None else None
+        packs = user_path(data) if data is not None else None
         before = check_variants(folder.read() or {}, experiment, packs)
         checkpoints = Checkpoints(path / "checkpoints", experiment.run_id())
         if state == "finished":
