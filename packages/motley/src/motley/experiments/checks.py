@@ -31,6 +31,7 @@ from motley.selectors.selector import Selector
 from motley.tasks.metrics import COLUMNS, chosen
 from motley.tasks.own import sample_outputs
 from motley.tasks.own_loss import plain_function
+from motley.tasks.flat import construct
 from motley.tasks.precision import uncomputable
 from motley.tasks.targets import MOST_CLASSES, REGRESSION
 from motley.tasks.task import NO_CLASSES, ModelState, Task
@@ -129,7 +130,8 @@ def _check_precision(experiment: Experiment, task: Task) -> None:
     if experiment.precision == "float32":
         return
     for own in task.alike():
-        reason = uncomputable(experiment.precision, experiment.engine.device, own.model())
+        module = construct(own.model, 0)
+        reason = uncomputable(experiment.precision, experiment.engine.device, module)
         if reason is None:
             continue
         raise ConfigError(
