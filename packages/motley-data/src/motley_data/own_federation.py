@@ -29,6 +29,7 @@ from motley.tasks.origin import Origin
 from motley.tasks.task import Dataset, Federation
 from motley_data.client_folders import ClientFile, client_files, is_client_file
 from motley_data.client_parts import (
+    check_same_rows,
     inputs_of,
     is_table,
     join_parts,
@@ -108,6 +109,8 @@ def from_arrays(
     [1, 3]
     """
     options = table_options(table)
+    check_same_rows(x, y, "the arrays given")
+    check_same_rows(x, client, "the arrays given", "client")
     inputs = inputs_of(x)
     ids: NDArray[Any] | None = None
     if isinstance(y, str) and isinstance(client, str) and is_table(inputs):
