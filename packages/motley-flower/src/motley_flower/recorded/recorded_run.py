@@ -17,13 +17,12 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from motley.core.files import user_path
 from motley.core.errors import ConfigError, StoreError
+from motley.core.files import user_path
 from motley.core.round_line import round_of
 from motley_flower.node_registry import LOG
 from motley_flower.real_run import stopping_in_a_sentence
