@@ -16,6 +16,7 @@ from motley.core.files import (
     no_file,
     replacing,
     user_path,
+    where_paths_start,
 )
 from motley.experiments.config import Experiment
 
@@ -160,3 +161,5 @@ def test_a_path_has_the_home_folder_as_in_a_shell(
     assert user_path(Path("~")) == tmp_path
     assert user_path("a/~") == Path("a/~")
     assert user_path("~nobody-of-this-name/x") == Path("~nobody-of-this-name/x")
+    assert str(Path.cwd()) in where_paths_start("~nobody-of-this-name/x")
+    assert where_paths_start("~/x") == ""

@@ -269,6 +269,6 @@ def _is_a_file(text: str) -> bool:
     """Return whether a text is the path of a file. A folder of such a name says nothing: usual ones
     are called like options, ``examples`` for one, and folders of data have noted what they read."""
     try:
-        return bool(text) and is_file(Path(text).expanduser())
+        return bool(text) and is_file(user_path(text))
     except (OSError, ValueError, RuntimeError):  # too long, or a user that is not there
         return False

@@ -273,9 +273,7 @@ def _of_path(root: Path) -> str:
 def where_paths_start(path: str | Path) -> str:
     """Return words for a message about a file that is not there: where its relative path starts;
     empty for an absolute one."""
-    return (
-        "" if Path(path).expanduser().is_absolute() else f" (relative paths start at {Path.cwd()})"
-    )
+    return "" if user_path(path).is_absolute() else f" (relative paths start at {Path.cwd()})"
 
 
 def _of_file(path: Path) -> str:

@@ -499,9 +499,9 @@ def _check_evaluation(module: nn.Module, batch: Tensor, trained: Tensor) -> None
             f"{_reason(error)}"
         ) from error
     if not isinstance(outputs, Tensor) or outputs.shape != trained.shape:
-        gives = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        shape = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise ModelError(
-            f"the {kind} gives {gives} in evaluation mode and {list(trained.shape)} in training; "
+            f"the {kind} gives {shape} in evaluation mode and {list(trained.shape)} in training; "
             "return the scores alone, one tensor, in training and in evaluation"
         )
 
