@@ -220,12 +220,21 @@ class ReadsFiles(Protocol):
         """Return a hash of these files; empty for data known by name."""
 
 
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path as a shell has it: with the home folder in place of ``~`` at its start, which a
+    shell leaves in ``--out=~/runs`` and Python everywhere. Arrow would do so on its own."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # nobody here has this name, so it is that of a file
+        return Path(path)
+
+
 def files_digest(path: str | Path) -> str:
     """Return a hash of a file's bytes, or of the names and bytes of all files in and below a
     folder; empty where there is none.
 
     A file is read again only when its size or its time of change differ."""
-    digest = _of_path(Path(path).expanduser())
+    digest = _of_path(user_path(path))
     for noted in _noting:
         noted.setdefault(str(path), digest)
     return digest
@@ -264,9 +273,7 @@ def _of_path(root: Path) -> str:
 def where_paths_start(path: str | Path) -> str:
     """Return words for a message about a file that is not there: where its relative path starts;
     empty for an absolute one."""
-    return (
-        "" if Path(path).expanduser().is_absolute() else f" (relative paths start at {Path.cwd()})"
-    )
+    return "" if user_path(path).is_absolute() else f" (relative paths start at {Path.cwd()})"
 
 
 def _of_file(path: Path) -> str:

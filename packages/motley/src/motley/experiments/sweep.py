@@ -23,6 +23,7 @@ from motley.core.card import Carded, html_rows
 from motley.core.components import imports
 from motley.core.errors import ConfigError, UserError, suggest
 from motley.core.extensions import required_extension
+from motley.core.files import user_path
 from motley.core.own_code import in_one_line, own_code_in
 from motley.engines.processes import workers_kept
 from motley.experiments import document, registry
@@ -452,7 +453,7 @@ def compare(
             f"{list((over or {})[key])!r}",
             stacklevel=2,
         )
-    base = default_folder(base_experiment).parent if out is None else Path(out)
+    base = default_folder(base_experiment).parent if out is None else user_path(out)
     by_itself = progress is None and watched()
     shown = by_itself or bool(progress)
     told: list[str] = []
