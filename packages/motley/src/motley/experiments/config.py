@@ -281,6 +281,7 @@ class Experiment(ShownExperiment, BaseModel):
     @classmethod
     def _check(cls, data: Any, handler: ModelWrapValidatorHandler[Experiment]) -> Experiment:
         """Lay the keys over the preset, check each key, then check them together."""
+        data = document.of_python(data)
         original = document.limited_copy(data) if isinstance(data, Mapping) else {}
         if isinstance(data, Mapping) and isinstance(data.get("method"), str):
             data = document.lay_over(document.preset(data["method"]), data)
