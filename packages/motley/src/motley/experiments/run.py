@@ -51,6 +51,7 @@ from motley.experiments.trackers.tracker import RunGroup
 from motley.experiments.trained import TrainedRun, describe_samples, save_preparation
 from motley.experiments.trained import load as load_run
 from motley.results.marks import Mark, pack_marks
+from motley.results.model_health import learned_nothing
 from motley.results.writer import Writer, remove_streams
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.client_state import row_bytes
@@ -290,6 +291,8 @@ def _ended(
     if on_end is not None:
         on_end(load_run(path, experiment.own_task or experiment.part("task")))
     done = load_run(path, experiment.own_task or experiment.part("task"))
+    if progress is None and (trouble := learned_nothing(done)):
+        warnings.warn(trouble, stacklevel=3)
     if progress is None and watched():
         last_line(run_in_words(done))
     return done
