@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 from motley.core.extensions import extension, not_installed
 from motley.results.load import Run
+
+
+def load_report() -> None:
+    """Import what :func:`write_report` and the tables on the terminal need; what is missing is said
+    where it is used."""
+    with suppress(ImportError):
+        import_module("scipy.special")
+        for name in ("report", "plot"):
+            extension("function", name)
 
 
 def write_report(
