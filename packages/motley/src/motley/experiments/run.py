@@ -172,10 +172,11 @@ def run_in(
     other parameters are those of :func:`run`. What a kill left behind of a finished one is
     removed."""
     with _own_code_named(experiment), (folder := RunFolder(path)).lock(), freed_memory_kept():
-        state = folder.state(experiment, resume)
+        run_id = experiment.run_id()
+        state = folder.state(experiment, resume, run_id)
         packs = Path(data) if data is not None else None
         before = check_variants(folder.read() or {}, experiment, packs)
-        checkpoints = Checkpoints(path / "checkpoints", experiment.run_id())
+        checkpoints = Checkpoints(path / "checkpoints", run_id)
         if state == "finished":
             _tidy(path, checkpoints, experiment)
             return
