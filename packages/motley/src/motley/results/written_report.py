@@ -9,13 +9,14 @@ from importlib import import_module
 from pathlib import Path
 
 from motley.core.extensions import extension, not_installed
+from motley.core.modules_loading import collector_off
 from motley.results.load import Run
 
 
 def load_report() -> None:
     """Import what :func:`write_report` and the tables on the terminal need; what is missing is said
     where it is used."""
-    with suppress(ImportError):
+    with suppress(ImportError), collector_off():
         import_module("scipy.special")
         for name in ("report", "plot"):
             extension("function", name)
