@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from motley.core.errors import ConfigError, StoreError
 from motley.core.extensions import required_extension
 from motley.core.files import user_path
+from motley.core.modules_loading import collector_off
 from motley.core.untrusted import printable_tree
 from motley.results import measures
 from motley.results.blocks import BulletList, Page, Section, non_empty
@@ -112,7 +113,7 @@ def report(
         raise ConfigError("a prediction is shown on a page; leave --format out", "--predicted")
     groups = printable_groups(loaded, against, plain_intervals)
     controls = [run for run in loaded if run.control]
-    with as_private_as(loaded):
+    with as_private_as(loaded), collector_off():  # a page holds its figures
         if format:
             return write_print_files(
                 groups=groups,

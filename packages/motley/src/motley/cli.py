@@ -384,12 +384,13 @@ def compare(
             return
     new = plain and "torch" not in sys.modules
     with modules_loading():
-        from motley.experiments.parallel import workers_forked
+        from motley.experiments.parallel import on_free_core, workers_forked
         from motley.experiments.sweep import check_target, parse_axes
         from motley.experiments.sweep import compare as compare_experiments
+        from motley.results.written_report import load_report
 
     with nullcontext() if showing is None else showing.noted():
-        with workers_forked(safe=new):
+        with workers_forked(safe=new), on_free_core(load_report) if report else nullcontext():
             if target is not None:
                 check_target(
                     experiment=file,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import Any, BinaryIO
 
 from motley.core.errors import DataError, StoreError
 from motley.core.strict_json import to_json
@@ -209,15 +209,6 @@ def check_file(path: Path) -> Path:
     if reason is not None:
         raise DataError(f"{path} {reason}; expected a file of data")
     return path
-
-
-@runtime_checkable
-class ReadsFiles(Protocol):
-    """A component that reads the user's own files (a table, texts, a trace), whose content is a
-    part of the run id."""
-
-    def files_digest(self) -> str:
-        """Return a hash of these files; empty for data known by name."""
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:

@@ -287,9 +287,10 @@ def _planned(
         guard=experiment.guard,
         stage=experiment.part("stage"),
     )
-    for kind in setting.kinds:
-        _check_weights(kind.initial(), kind.task.layout)
     model = setting.initial()
+    _check_weights(model, setting.kinds[0].task.layout)
+    for kind in setting.kinds[1:]:
+        _check_weights(kind.initial(), kind.task.layout)
     if private is not None:
         plan = private.with_privacy(experiment, plan, selector, source)
     return plan, selector, model

@@ -179,10 +179,11 @@ def run_in(
         freed_memory_kept(),
         torch_defaults(),
     ):
-        state = folder.state(experiment, resume)
+        run_id = experiment.run_id()
+        state = folder.state(experiment, resume, run_id)
         packs = user_path(data) if data is not None else None
         before = check_variants(folder.read() or {}, experiment, packs)
-        checkpoints = Checkpoints(path / "checkpoints", experiment.run_id())
+        checkpoints = Checkpoints(path / "checkpoints", run_id)
         if state == "finished":
             _tidy(path, checkpoints, experiment)
             return
