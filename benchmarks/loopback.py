@@ -3,11 +3,12 @@ SuperNodes on this machine.
 
     python benchmarks/loopback.py [--rounds 4] [--folder DIR]
 
-Needs Flower (``pip install ./packages/motley ./packages/motley-flower``). For each of three models
-a deployment is run to its end. Every SuperNode reaches the SuperLink through a proxy of this script
-that counts the bytes of both directions, which is what would leave a client's machine (without the
-headers of TCP and IP). Where the kernel allows it (Linux, ``unshare``), all of it runs in a network
-of its own, whose loopback interface counts everything that Flower's processes tell each other.
+Needs Flower (``pip install ./packages/motley ./packages/motley-data ./packages/motley-flower``).
+For each of three models a deployment is run to its end. Every SuperNode reaches the SuperLink
+through a proxy of this script that counts the bytes of both directions, which is what would leave a
+client's machine (without the headers of TCP and IP). Where the kernel allows it (Linux,
+``unshare``), all of it runs in a network of its own, whose loopback interface counts everything
+that Flower's processes tell each other.
 Writes ``benchmarks/measured/loopback.json``.
 """
 

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,26 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
+def write_entry_points(folder: Path) -> None:
+    """Write what an installer would of each distribution: a checkout that is not installed has no
+    entry points, by which Motley finds data by name and reports."""
+    for file in sorted(ROOT.glob("packages/*/pyproject.toml")):
+        project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+        groups = project.get("entry-points", {})
+        if not groups:
+            continue
+        info = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+        info.mkdir(parents=True, exist_ok=True)
+        about = f"Metadata-Version: 2.4\nName: {project['name']}\nVersion: {project['version']}\n"
+        (info / "METADATA").write_text(about, encoding="utf-8")
+        lines = [
+            line
+            for group, points in groups.items()
+            for line in (f"[{group}]", *(f"{name} = {where}" for name, where in points.items()))
+        ]
+        (info / "entry_points.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def run(stage: Stage, options: Options, state: dict[str, Any], path: Path, until: float) -> None:
     """Run a stage until it ends, or until its own limit or the moment ``until``; its state is
     written all the while."""
@@ -108,12 +129,14 @@ def run(stage: Stage, options: Options, state: dict[str, Any], path: Path, until
     at |= {"status": "running", "calls": at["calls"] + 1}
     write(path, state)
     begin = time.monotonic()
+    write_entry_points(options.out / "entry_points")
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(
             [
                 str(ROOT),
                 *map(str, sorted(ROOT.glob("packages/*/src"))),
+                str(options.out.resolve() / "entry_points"),
                 os.environ.get("PYTHONPATH", ""),
             ]
         ),

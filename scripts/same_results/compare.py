@@ -105,6 +105,7 @@ def run_all(versions: list[str], chosen: list[str], jobs: int, quiet: bool) -> l
     """The digests of each version; at most so many processes at a time, and a version alone is
     divided among them."""
     parts = jobs if len(versions) == 1 else 1
+    labels = [_label(version) for version in versions]  # HEAD may move while they run
     with tempfile.TemporaryDirectory() as place:
         work = []
         for number, version in enumerate(versions):
@@ -117,15 +118,16 @@ def run_all(versions: list[str], chosen: list[str], jobs: int, quiet: bool) -> l
         with ThreadPoolExecutor(max_workers=jobs) as pool:
             found = list(pool.map(lambda one: _run(*one, quiet), work))
     out = []
-    for number, version in enumerate(versions):
+    for number, label in enumerate(labels):
         mine = found[number * parts : (number + 1) * parts]
         together = {name: digests for part in mine for name, digests in part["experiments"].items()}
         in_order = {name: together[name] for name in chosen}
-        out.append({"version": _said(version), "old": mine[0]["old"], "experiments": in_order})
+        out.append({"version": label, "old": mine[0]["old"], "experiments": in_order})
     return out
 
 
-def _said(version: str) -> str:
+def _label(version: str) -> str:
+    """The short hash of a commit, or that it is the working tree."""
     return (
         "working tree"
         if version == HERE

@@ -443,6 +443,43 @@ for _task in ("tabular", "tabular_regression"):
             {**_TABLE, "split": {"test": "client" if _scale == "client" else "global"}},
             task={"name": _task, "scale": _scale, "impute": _impute, "missing": _missing},
         )
+_SPELLED: Keys = {
+    "data": "{files}/spelled.csv",
+    "sep": ";",
+    "client": "owner",
+    "decimal": ",",
+    "thousands": ".",
+    "units": ["kg"],
+    "trim": True,
+    "fold": True,
+    "drop_rows": True,
+}
+for _dates in ("day first", "month first"):
+    _spelled = {**_SPELLED, "dates": _dates, "scale": "federated"}
+    add(
+        f"task tabular, {_dates}",
+        {**SYNTHETIC, "partition": "by_writer", "population": None},
+        task={"name": "tabular", **_spelled, "label": "kind", "rename": {"perhaps": "no"}},
+    )
+    add(
+        f"task tabular_regression, {_dates}",
+        {**SYNTHETIC, "partition": "by_writer", "population": None},
+        task={"name": "tabular_regression", **_spelled, "label": "mass"},
+        local={"epochs": 1, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 1e-9}},
+    )
+_FIXED = {"when": [19_500.0, 90.0], "mass": [1_500.0, 250.0], "job": ["clerk", "nurse"]}
+add(
+    "task tabular, scale fixed",
+    {**SYNTHETIC, "partition": "by_writer", "population": None},
+    task={
+        "name": "tabular",
+        **_SPELLED,
+        "dates": "day first",
+        "label": "kind",
+        "scale": "fixed",
+        "fixed": _FIXED,
+    },
+)
 _TEXTS: Keys = {"name": "text", "data": "{files}/texts", "window": 6}
 for _model in (
     {"name": "leaf_lstm", "hidden": 6},
@@ -576,6 +613,12 @@ _PARTITIONS: list[Keys] = [
     {"name": "quantity", "law": "dirichlet", "beta": 1.0, "alpha": 0.5},
     {"name": "shards", "shards": 2},
     {"name": "skewed_share", "share": 0.5},
+    {"name": "flower_niid_bench"},
+    {"name": "flwr_dirichlet"},
+    {"name": "flwr_pathological"},
+    {"name": "heterofl_shards"},
+    {"name": "ji_shards"},
+    {"name": "niid_bench"},
 ]
 for _number, _partition in enumerate(_PARTITIONS):
     add(
@@ -623,6 +666,7 @@ _SHIFTS: list[Keys] = [
     {"drift": {"name": "swap", "start": 2.0, "share": 1.0, "clock": "seconds"}},
     {"drift": {"name": "window", "share": 0.4, "period": 3.0, "common": True}},
     {"drift": {"name": "window", "share": 0.4, "period": 4.0, "clock": "seconds"}},
+    {"feature_shift": {"name": "niid_bench", "sigma": 0.3}},
 ]
 for _number, _shift in enumerate(_SHIFTS):
     add(

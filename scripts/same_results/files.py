@@ -17,6 +17,7 @@ def write(folder: Path) -> None:
     rng = np.random.default_rng(1)
     _pictures(folder, rng)
     _table(folder, rng)
+    _spelled(folder, np.random.default_rng(2))
     (folder / "texts").mkdir(exist_ok=True)
     for client in range(5):
         text = "it is not what it was and will be " * (3 + client)
@@ -77,6 +78,20 @@ def _table(folder: Path, rng: np.random.Generator) -> None:
         values = rng.normal(size=4).round(4).tolist()
         rows.append([*values, "big" if sum(values) > 0 else "small", f"house-{rng.integers(0, 6)}"])
     _rows(folder / "table.csv", "a,b,c,d,kind,owner", rows)
+
+
+def _spelled(folder: Path, rng: np.random.Generator) -> None:
+    """A table with dates, units, decimal commas, gaps, and words and owners in several
+    spellings."""
+    rows = ["when;mass;job;kind;owner"]
+    for _ in range(150):
+        day, month = rng.integers(1, 13, 2).tolist()
+        mass = f"1.{rng.integers(100, 999)},{rng.integers(0, 10)} kg"
+        job = ("Clerk", "clerk", "NURSE", "cook", "")[rng.integers(0, 5)]
+        kind = ("yes", " Yes", "no", "NO ", "perhaps", "")[rng.integers(0, 6)]
+        owner = ("Ward A", "ward a ", "Ward B", "Ward C", "ward c")[rng.integers(0, 5)]
+        rows.append(f"{day:02}/{month:02}/2023;{mass};{job};{kind};{owner}")
+    (folder / "spelled.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
 def _rows(path: Path, heads: str, rows: list[list[object]]) -> None:

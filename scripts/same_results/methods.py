@@ -349,3 +349,22 @@ for _partial in ("keep", "drop"):
         algorithm="fednova",
         weights="examples",
     )
+add(
+    "local milestones",
+    DIGITS,
+    local={**STEPS, "lr_schedule": {"name": "milestones", "rounds": [2, 4], "decay": 0.3}},
+)
+
+
+# --------------------------------------------------------------------------- low-rank adapters
+
+_OF_ADAPTERS = ("fedsa_lora", "ffa_lora", "flexlora", "hetlora", "lora_fedavg")
+for _name in (*_OF_ADAPTERS, "fedex_lora", "flora"):
+    add(
+        f"adapters {_name}",
+        SYNTHETIC,
+        Case(own="adapters" if _name in _OF_ADAPTERS else "merged"),
+        task={"name": "own"},
+        population=None,
+        algorithm=_name,
+    )

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from importlib import metadata
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -870,3 +871,39 @@ def test_every_public_name_is_there() -> None:
     assert set(package.__all__) <= set(dir(package))
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         _ = package.nonsense
+
+
+def test_the_home_folder_is_meant_where_a_shell_leaves_its_sign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell does not replace it in ``--out=~/runs``, and Arrow does where tables are read."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.toml").write_text(QUADRATIC)
+    done = CliRunner().invoke(app, ["run", "small.toml", "--no-report", "--out=~/mine"])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "home" / "mine" / "rounds.parquet").is_file()
+    assert not (tmp_path / "~").exists()
+    again = CliRunner().invoke(app, ["cite", "~/mine"])
+    assert again.exit_code == 0, again.output
+
+
+@pytest.mark.parametrize(
+    ("encoding", "errors"), [("ascii", "surrogateescape"), ("cp1252", "strict")]
+)
+def test_a_terminal_of_another_encoding_loses_no_run(
+    encoding: str, errors: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the locale C standard output has no letter beyond ASCII, and raised an error after the
+    last round."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "small.toml"
+    file.write_text(QUADRATIC.replace("small", "größer \u2265"), encoding="utf-8")
+    stream = TextIOWrapper(BytesIO(), encoding=encoding, errors=errors)
+    monkeypatch.setattr(sys, "stdout", stream)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["run", "small.toml", "--no-report"])
+    stream.flush()
+    printed = stream.buffer.getvalue().decode(encoding, "replace")  # type: ignore[attr-defined]
+    assert end.value.code == 0
+    assert "er \\u2265" in printed

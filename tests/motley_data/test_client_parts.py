@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from numpy.typing import NDArray
 
@@ -292,3 +293,49 @@ def test_pictures_of_different_ranges_are_refused(kind: type[np.generic]) -> Non
         with pytest.raises(DataError, match=said.format(*who)):
             from_clients([(x, y) for x in parts])
     assert len(from_clients([(small, y), (small * 2 - 3, y)])) == 2
+
+
+@pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        (scipy.sparse.csr_matrix(np.eye(4)), r"sparse matrix .*; write x.toarray\(\)"),
+        (torch.eye(4).to_sparse(), r"sparse matrix .*; write x.to_dense\(\)"),
+        (torch.eye(4).bfloat16(), r"tensor of torch.bfloat16 .*; write x.float\(\)"),
+    ],
+)
+def test_matrices_that_numpy_has_not_are_refused_with_the_mend(x: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        from_clients([(x, np.array([0, 1, 0, 1]))], test_fraction=0.5)
+
+
+class Index(list[int]):
+    """Names of rows, as pandas has them."""
+
+    def equals(self, other: object) -> bool:
+        return list(self) == other
+
+
+class Named(np.ndarray):
+    """An array whose rows have names."""
+
+    index: Any
+
+
+def named(values: Any, index: list[int]) -> Any:
+    array = np.asarray(values).view(Named)
+    array.index = Index(index)
+    return array
+
+
+def test_labels_in_another_order_than_their_rows_are_refused() -> None:
+    """A row would be given another's label: frames that were sorted or shuffled apart."""
+    x = named(np.eye(4), [0, 1, 2, 3])
+    y = [0, 1, 0, 1]
+    with pytest.raises(DataError, match=r"^client 0: x and y have .*y.loc\[x.index\]"):
+        from_clients([(x, named(y, [0, 2, 1, 3]))], test_fraction=0.5)
+    with pytest.raises(DataError, match=r"^the arrays given: x and y have the same index"):
+        from_arrays(x, named(y, [3, 2, 1, 0]), [0, 0, 1, 1], test_fraction=0.5)
+    with pytest.raises(DataError, match=r"x and client have .*client.loc"):
+        from_arrays(x, y, named([0, 0, 1, 1], [3, 2, 1, 0]), test_fraction=0.5)
+    for index in ([0, 1, 2, 3], [4, 5, 6, 7]):
+        assert len(from_clients([(x, named(y, index))], test_fraction=0.5)) == 1

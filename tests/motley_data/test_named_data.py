@@ -62,8 +62,8 @@ def test_images_at_a_path_have_the_classes_that_are_named(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("use", "wanted"),
     [
-        (lambda: experiment({"name": "image", "data": "mnist"}), "task.*: 'mnist'"),
-        (lambda: experiment({"name": "image", "data": "my/folder"}), "task.*: 'my/folder'"),
+        (lambda: experiment({"name": "image", "data": "mnist"}), "^task.data: 'mnist'"),
+        (lambda: experiment({"name": "image", "data": "my/folder"}), "^task.data: 'my/folder'"),
         (lambda: experiment("tabular"), "task.*: 'tabular'"),
         (lambda: experiment({"name": "text", "window": 20}), "task.*: 'text'"),
         (lambda: motley.tasks.from_clients([]), "'from_clients'"),

@@ -78,6 +78,17 @@ def test_every_public_name_is_found_in_its_module():
         _ = motley_flower.nothing
 
 
+def test_without_what_own_data_needs_the_error_says_what_to_install(monkeypatch):
+    from motley.core.errors import ConfigError
+
+    monkeypatch.delitem(sys.modules, "motley_flower.deployed.own_data", raising=False)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "motley_data"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "motley_data", None)
+    with pytest.raises(ConfigError, match=r"^this needs motley-data, .* ./packages/motley-data$"):
+        _ = motley_flower.client_task
+
+
 def test_without_flower_the_error_says_what_to_install(monkeypatch):
     from motley.core.errors import ConfigError
     from motley_flower.messages import flower

@@ -1,22 +1,29 @@
 """The page is whole in one file, asks for nothing, and survives whatever is in the tables."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 from math import isnan
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from motley.core.errors import ConfigError, StoreError
 from motley.results.labels import group_runs
-from motley.results.load import load_all
+from motley.results.load import Run, load_all
 from motley.results.measures import Spread
 from motley.results.method_rows import method_rows, target_of
 from motley.results.number_text import plus_minus, short_number
 from motley.results.terminal import terminal_tables
 from motley_report.report import report
 from tests.motley.results import fake
+from tests.places import PYTHONPATH
 
 
 @pytest.fixture(scope="module")
@@ -487,3 +494,36 @@ def test_single_runs_are_linked_from_where_the_report_lies(folder, tmp_path):
         "<a href="
         not in report([fake.run()], tmp_path / "none.html").read_text().partition("<main>")[2]
     )
+
+
+def test_a_backend_that_matplotlib_lacks_is_named(tmp_path: Path) -> None:
+    """The environment of a notebook or of another matplotlib, which no page needs."""
+    code = (
+        "import sys, motley\n"
+        "try:\n    motley.report([], sys.argv[1])\n"
+        "except motley.ConfigError as error:\n    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "x.html")],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": PYTHONPATH, "MPLBACKEND": "nonsense"},
+    )
+    assert done.stdout.startswith("MPLBACKEND: ")
+    assert "'nonsense'" in done.stdout
+    assert done.stdout.endswith("; unset it\n")
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        (Run(Path(), {}, {}), r"^runs: got a run; expected a list of runs, \[run\]$"),
+        (SimpleNamespace(runs=[]), "^runs: got a comparison; give its runs, comparison.runs$"),
+        (3, "^runs: got int; expected a list of runs"),
+        ([3], "^runs: got list; expected a list of runs"),
+    ],
+)
+def test_what_is_no_list_of_runs_is_refused(runs: Any, words: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=words):
+        report(runs, tmp_path / "x.html")

@@ -82,6 +82,7 @@ def test_the_lowest_python_is_the_first_of_the_classifiers():
         "constraints.txt",
         "constraints-docs.txt",
         "constraints-hf.txt",
+        "constraints-loaders.txt",
         "constraints-notebook.txt",
         "constraints-ray.txt",
         "constraints-trackers.txt",
@@ -110,6 +111,27 @@ def test_whatever_the_default_environment_needs_is_pinned():
     for file in FILES.values():
         (build,) = map(Requirement, file["build-system"]["requires"])
         assert str(build.specifier) == f"=={versions['hatchling']}"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown", "left_out"),
+    [
+        ("README.md", "`{}`", set()),
+        ("CONTRIBUTING.md", "`{}`", set()),
+        ("CHANGELOG.md", "- `{}`: ", set()),
+        ("docs/quick-start.md", "| `packages/{}` |", set()),
+        ("pyproject.toml", '"packages/{}/src"', set()),
+        ("mkdocs.yml", " packages/{}/src", {"motley-ray"}),
+        ("scripts/install-flower", "--editable packages/{} ", {"motley-ray"}),
+        ("scripts/release-check", "/dist/{}-*$ending", set()),
+    ],
+)
+def test_each_list_of_the_distributions_has_all_of_them(name, shown, left_out):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    names = {folder for folder in FILES if folder != "motley"}
+    wheels = {folder: folder.replace("-", "_") if "dist/" in shown else folder for folder in names}
+    lacking = {folder for folder, wheel in wheels.items() if shown.format(wheel) not in text}
+    assert lacking == left_out
 
 
 def test_the_distributions_have_one_version_and_one_lowest_python():

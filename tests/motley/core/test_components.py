@@ -30,6 +30,8 @@ class Ball:
     def __post_init__(self):
         if self.size <= 0:
             raise ConfigError(f"got size = {self.size}; expected a positive number")
+        if self.throw == "back":
+            raise ConfigError("got 'back'; expected far", "toy.throw")
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +157,13 @@ def test_checking_never_ends_in_another_error(value):
         except ConfigError as error:
             told.append(str(error))
     assert all(text.startswith("k: got ") for text in told)
+
+
+def test_a_key_is_said_once(toys):
+    with pytest.raises(ConfigError, match=r"^toy: got size = 0.0; expected"):
+        toys.build({"name": "ball", "size": 0.0})
+    with pytest.raises(ConfigError, match=r"^toy.throw: got 'back'; expected far$"):
+        toys.build({"name": "ball", "size": 1.0, "throw": "back"})
 
 
 def test_entry_points_add_names_and_ours_win(monkeypatch):

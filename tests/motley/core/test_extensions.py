@@ -1,5 +1,6 @@
 """What other distributions add: found by entry points, and named where it is missing."""
 
+import sys
 from importlib import metadata
 
 import pytest
@@ -48,6 +49,21 @@ def test_a_function_of_a_missing_distribution_names_it_when_it_is_called(points,
     assert all(callable(getattr(motley, public)) for public in motley.__all__)
     points((name, "operator:mul", "motley.function"))
     assert getattr(motley, name)(3, 4) == 12
+
+
+def test_a_function_that_lacks_a_distribution_names_it_when_it_is_called(
+    points, tmp_path, monkeypatch
+):
+    """As advice without ``motley-report``, whose figures it draws with."""
+    (tmp_path / "half_installed.py").write_text("import motley_ray.no_such_folder\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "motley_ray", None)
+    points(("inspect", "half_installed:run", "motley.function"))
+    function = motley.inspect
+    said = r"^this needs motley-ray, which is not .*: pip install ./packages/motley-ray$"
+    with pytest.raises(ConfigError, match=said):
+        function("first.toml")
+    assert all(callable(getattr(motley, public)) for public in motley.__all__)
 
 
 def test_an_installation_whose_folder_is_gone_is_missing_and_a_broken_one_is_not(

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from motley.core.errors import DataError
-from motley.core.files import check_file, files_digest, is_file, is_folder, no_file, replacing
+from motley.core.files import (
+    check_file,
+    files_digest,
+    is_file,
+    is_folder,
+    no_file,
+    replacing,
+    user_path,
+    where_paths_start,
+)
 from motley.experiments.config import Experiment
 
 
@@ -142,3 +151,15 @@ def test_what_is_no_file_is_told_without_opening_it(tmp_path: Path) -> None:
     assert files_digest(tmp_path / "pipe") == ""
     (tmp_path / os.fsdecode(b"\xff.txt")).write_text("x")
     assert files_digest(tmp_path)
+
+
+def test_a_path_has_the_home_folder_as_in_a_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert user_path("~/runs") == tmp_path / "runs"
+    assert user_path(Path("~")) == tmp_path
+    assert user_path("a/~") == Path("a/~")
+    assert user_path("~nobody-of-this-name/x") == Path("~nobody-of-this-name/x")
+    assert str(Path.cwd()) in where_paths_start("~nobody-of-this-name/x")
+    assert where_paths_start("~/x") == ""

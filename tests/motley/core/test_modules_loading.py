@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from motley.core.modules_loading import modules_loading
+from motley.core.modules_loading import collector_off, modules_loading
 
 
 @pytest.fixture
@@ -33,3 +33,21 @@ def test_objects_are_passed_over_once(frozen: list[bool]) -> None:
     assert frozen == [False]
     with modules_loading():
         assert gc.isenabled()
+
+
+def test_the_collector_is_on_after_an_error_and_off_where_it_was_off() -> None:
+    inside: list[bool] = []
+    with pytest.raises(ValueError, match="an error"), collector_off():
+        _refuse(inside)
+    assert inside == [False]
+    assert gc.isenabled()
+    with collector_off():
+        with collector_off():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def _refuse(collecting: list[bool]) -> None:
+    collecting.append(gc.isenabled())
+    raise ValueError("an error")

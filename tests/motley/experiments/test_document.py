@@ -9,6 +9,7 @@ import tomllib
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -189,3 +190,36 @@ def test_what_is_written_as_toml_is_read_back(keys: dict[str, object]) -> None:
 def test_a_key_without_a_value_is_not_written_as_toml() -> None:
     keys = {"seed": None, "stop": {"rounds": 2, "target": None}, "shares": (0.5, 1)}
     assert tomllib.loads(document.to_toml(keys)) == {"stop": {"rounds": 2}, "shares": [0.5, 1]}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "plain"),
+    [
+        ("population", np.int64(4), 4),
+        ("seed", np.uint8(3), 3),
+        ("local", {"optimizer": {"name": "sgd", "lr": np.float64(0.1)}}, None),
+        ("task", {"name": "synthetic", "examples": np.int32(10)}, None),
+        ("stop", {"rounds": np.arange(3)[2]}, None),
+    ],
+)
+def test_numpys_numbers_are_pythons(key: str, value: object, plain: object) -> None:
+    """The same run, whether a loop is over a list or over ``np.arange``."""
+    keys: dict[str, object] = {
+        "task": {"name": "synthetic", "examples": 10},
+        "population": 4,
+        "cohort": 2,
+        "stop": {"rounds": 2},
+        "seed": 3,
+        "local": {"optimizer": {"name": "sgd", "lr": 0.1}},
+    }
+    one = Experiment(**{**keys, key: value})
+    assert one.run_id() == Experiment(**keys).run_id()
+    assert plain is None or type(getattr(one, key)) is type(plain)
+
+
+def test_arrays_are_lists_and_nothing_else_changes() -> None:
+    part = object()
+    keys = {"a": np.array([[1, 2], [3, 4]]), "b": [np.bool_(True), "x", None, part], "c": (1, 2)}
+    plain = document.of_python(keys)
+    assert plain == {"a": [[1, 2], [3, 4]], "b": [True, "x", None, part], "c": (1, 2)}
+    assert type(plain["b"][0]) is bool

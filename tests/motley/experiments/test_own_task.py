@@ -307,3 +307,88 @@ def test_a_factory_that_draws_from_numpy_has_no_fingerprint(tmp_path: Path) -> N
         patch.setattr("motley.tasks.own._try", lambda *parts: torch.ones(2, 2))
         experiment = with_own(KEYS, own_task(_federation(), factory))
     assert "other weights each time it is made" in str(experiment.unknown())
+
+
+WEIGHT = torch.tensor([1.0, 3.0])
+
+
+def _weighted(weight: Tensor) -> Task:
+    rng = np.random.default_rng(0)
+    clients = [(rng.normal(size=(20, 3)), np.arange(20) % 2) for _ in range(4)]
+    return own_task(
+        from_clients(clients, test_fraction=0.25),
+        lambda: nn.Linear(3, 2),
+        loss=nn.CrossEntropyLoss(weight=weight),
+        over="batch",
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "weight", "words"),
+    [
+        ("float64", WEIGHT, r"of float32 alone, and the run's are float64 .*weight.double\(\)"),
+        ("float32", WEIGHT.double(), r"of float64 alone, .* float32 .*weight=weight.float\(\)"),
+    ],
+)
+def test_a_loss_of_another_type_than_the_run_is_refused_with_the_mend(
+    dtype: str, weight: Tensor, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        run({**KEYS, "dtype": dtype}, task=_weighted(weight), out=tmp_path)
+
+
+def test_class_weights_of_the_runs_type_train_as_in_torch(tmp_path: Path) -> None:
+    """One step of one client with all its samples: w - lr * gradient, by torch itself."""
+    rng = np.random.default_rng(0)
+    federation = from_clients([(rng.normal(size=(20, 3)), np.arange(20) % 2)], test_fraction=0.25)
+    loss = nn.CrossEntropyLoss(weight=WEIGHT.double())
+    task = own_task(federation, lambda: nn.Linear(3, 2), loss=loss, over="batch")
+    keys = {
+        "cohort": 1,
+        "stop": {"rounds": 1},
+        "dtype": "float64",
+        "local": {"steps": 1, "batch_size": 15, "optimizer": {"lr": 0.1}},
+    }
+    start = build(keys, task=task).state.server.model.x.clone()
+    done = run(keys, task=task, out=tmp_path).module()
+    plain = nn.Linear(3, 2).double()
+    nn.utils.vector_to_parameters(start, plain.parameters())
+    rows = torch.from_numpy(federation.train[0])
+    loss(plain(federation.x[rows].double()), federation.y[rows]).backward()
+    for trained, parameter in zip(done.parameters(), plain.parameters(), strict=True):
+        assert parameter.grad is not None
+        torch.testing.assert_close(
+            trained.double(), parameter.detach() - 0.1 * parameter.grad, rtol=0, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_run_is_the_same_whatever_torchs_defaults_are_and_leaves_them(
+    own: bool, tmp_path: Path
+) -> None:
+    """The same id means the same numbers: weights drawn in float64 are others. What the caller
+    draws afterwards is as if there had been no run."""
+    keys: dict[str, Any] = KEYS
+    if not own:
+        keys = {**KEYS, "task": {"name": "image", "data": "digits"}, "population": 4}
+        keys["partition"] = {"name": "dirichlet", "alpha": 0.5}
+    given = {"task": _task()} if own else {}
+    plain = run(keys, out=tmp_path / "plain", **given)  # type: ignore[arg-type]
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    try:
+        given = {"task": _task()} if own else {}
+        with torch.no_grad(), pytest.warns(UserWarning, match="default type is float64"):
+            other = run(keys, out=tmp_path / "other", **given)  # type: ignore[arg-type]
+        assert torch.get_default_dtype() == torch.float64
+        assert torch.get_default_device().type == "meta"
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
+    assert torch.equal(torch.rand(3), expected)
+    assert other.meta["run_id"] == plain.meta["run_id"]
+    states = [done.module().state_dict() for done in (plain, other)]
+    assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())

@@ -19,7 +19,7 @@ import pytest
 
 from motley.core.errors import ConfigError, NumericsError
 from motley.experiments import parallel
-from motley.experiments.parallel import job_workers_kept, run_jobs, share_among
+from motley.experiments.parallel import job_workers_kept, on_free_core, run_jobs, share_among
 from motley.experiments.run import run
 from motley.experiments.store import RunFolder
 from motley.experiments.sweep import compare
@@ -167,6 +167,21 @@ def test_workers_that_are_kept_serve_the_next_call_and_end_with_the_block() -> N
         (left,) = _workers()
         assert left in first
     assert not _workers() & first
+
+
+@pytest.mark.parametrize(("calls", "ended_before"), [(1, []), (2, [1]), (3, [2])])
+def test_work_waits_for_a_core_that_is_free(calls: int, ended_before: list[int]) -> None:
+    """With two jobs: once, as soon as one run alone is left; not where there is only one run."""
+    ended: list[int] = []
+    done_at: list[int] = []
+    with on_free_core(lambda: done_at.append(len(ended))):
+        for number, error in run_jobs(
+            min(2, calls), act, [{"number": i, "way": "fine"} for i in range(calls)]
+        ):
+            assert error is None
+            ended.append(number)
+    assert done_at == ended_before
+    assert parallel._free_core_work is None
 
 
 def test_what_cannot_be_sent_is_refused() -> None:

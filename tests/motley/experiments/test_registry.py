@@ -26,6 +26,7 @@ from motley.selectors.uniform import Uniform
         ("Selector", "selector"),
         ("label-noise", "label_noise"),
         ("synchronies", "synchrony"),
+        ("losses", "loss"),
     ],
 )
 def test_kinds_are_found_in_singular_and_plural(word: str, kind: str) -> None:

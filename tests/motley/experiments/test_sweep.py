@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import motley
 from motley.core.errors import ConfigError, DataError
 from motley.core.files import with_digest
 from motley.experiments import sweep
@@ -411,3 +413,32 @@ def test_two_runs_in_one_folder_are_refused_before_the_first(tmp_path: Path) -> 
     ):
         sweep.run_points(points, [tmp_path / "run", tmp_path / "link"], None)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_grid_may_be_an_array(tmp_path: Path) -> None:
+    keys = {
+        "task": {"name": "synthetic", "examples": 10},
+        "population": 4,
+        "cohort": 1,
+        "stop": {"rounds": 1},
+    }
+    points = sweep.expand(Experiment(**keys), {"cohort": np.array([1, 2])}, seeds=np.arange(2))
+    listed = sweep.expand(Experiment(**keys), {"cohort": [1, 2]}, seeds=[0, 1])
+    assert [point.label for point in points] == [point.label for point in listed]
+    assert [point.experiment.seed for point in points] == [0, 1, 0, 1]
+
+
+def test_a_run_that_learned_nothing_says_so_from_python(tmp_path: Path) -> None:
+    """A deadline that no client keeps: the model is the first one."""
+    keys = {
+        "task": {"name": "synthetic", "examples": 10},
+        "population": 4,
+        "cohort": 2,
+        "stop": {"rounds": 2},
+        "synchrony": {"name": "deadline", "seconds": 1e-9},
+    }
+    sentence = r"no upload was accepted in 2 of 2 rounds \(rounds 1, 2\).*4 late"
+    with pytest.warns(UserWarning, match=sentence):
+        motley.run(keys, out=tmp_path / "alone")
+    with pytest.warns(UserWarning, match=f"seed 0: {sentence}"):
+        motley.compare(keys, {"selector.name": ["uniform"]}, out=tmp_path / "beside")

@@ -67,13 +67,20 @@ def test_a_folder_may_be_moved_and_named_from_within(
 NO_LISTS = '{"runs": ["a/1"], "against": [1]}'
 
 
-@pytest.mark.parametrize("text", [NO_LISTS, "{"])
-def test_a_broken_record_is_refused(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", [NO_LISTS, "{", "notes of mine"])
+def test_a_broken_record_is_told_and_passed_over(tmp_path: Path, text: str) -> None:
+    """It may be the user's own, and the runs below it are finished; a comparison does not write
+    over it."""
     (tmp_path / "comparison.json").write_text(text)
-    with pytest.raises(
-        DataError, match=r"comparison\.json (is not what motley compare writes|can)"
-    ):
-        in_grid_order([tmp_path / "a" / "1"])
+    runs = folders(tmp_path, "b/1", "a/1")
+    words = r"comparison\.json (is not what motley compare writes|cannot .*); it is passed over"
+    with pytest.warns(UserWarning, match=words):
+        assert in_grid_order(runs) == runs
+    with pytest.warns(UserWarning, match=words):
+        assert reference_runs(runs) == []
+    with pytest.raises(DataError, match=r"comparison\.json (is not what|cannot be read)"):
+        record_comparison(tmp_path, runs, [])
+    assert (tmp_path / "comparison.json").read_text() == text
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"runs": 3}', "null", '{"fedavg": 0.91}'])

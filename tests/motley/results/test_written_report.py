@@ -1,13 +1,17 @@
 """The report at the end of runs: written by the distribution that makes reports, or missed in one
 sentence."""
 
+import os
+import subprocess
+import sys
 from importlib import metadata
 
 import pytest
 
 from motley.core import extensions
-from motley.results.written_report import write_report
+from motley.results.written_report import load_report, write_report
 from tests.motley.results import fake
+from tests.places import PYTHONPATH
 
 
 def _put(monkeypatch, *points):
@@ -37,3 +41,20 @@ def test_without_one_it_is_missed_in_one_sentence(monkeypatch, tmp_path):
     with pytest.warns(UserWarning, match=said):
         assert write_report([fake.run()], tmp_path / "r.html") is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_all_that_it_needs_is_imported_beforehand():
+    program = """
+import sys
+from motley.results.written_report import load_report
+load_report()
+print(*(name in sys.modules for name in ("motley_report.report", "matplotlib.figure", "scipy")))
+"""
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH}
+    printed = subprocess.check_output([sys.executable, "-c", program], env=environment, text=True)
+    assert printed.split() == ["True"] * 3
+
+
+def test_what_is_missing_is_not_said_beforehand(monkeypatch):
+    _put(monkeypatch, ("report", f"{__name__}.absent:report", "motley.function"))
+    load_report()

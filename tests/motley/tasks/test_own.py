@@ -93,3 +93,37 @@ def test_an_input_changed_in_place_behind_a_transform_is_named_too() -> None:
 def test_a_second_pass_may_leave_the_input_as_the_first_one_did() -> None:
     task = made(lambda: nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 3)))
     assert task.layout.size == 12
+
+
+class Both(Linear):
+    """Scores in training, scores and features in evaluation, as detectors give them."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.o(x) if self.training else (self.o(x), x)
+
+
+class Fails(Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.training:
+            raise ValueError("no weights for evaluation")
+        return self.o(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (
+            Both,
+            "gives tuple in evaluation mode and \\[2, 3\\] in training; return the scores alone",
+        ),
+        (Fails, "cannot take a batch of shape .* in evaluation mode: no weights for evaluation"),
+    ],
+)
+@pytest.mark.parametrize("loss", [None, nn.CrossEntropyLoss()])
+def test_outputs_in_evaluation_are_those_of_training(
+    model: Callable[[], nn.Module], expected: str, loss: Any
+) -> None:
+    rng = np.random.default_rng(0)
+    federation = from_clients([(rng.normal(size=(9, 3)), np.arange(9) % 3)], test_fraction=0.25)
+    with pytest.raises(ModelError, match=expected):
+        own_task(federation, model, loss=loss)

@@ -107,6 +107,29 @@ def test_a_stage_that_takes_too_long_is_ended_and_goes_on_in_the_next_call(
     )
 
 
+def test_a_checkout_that_is_not_installed_has_its_entry_points(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """``-S`` leaves out what is installed. Data by name, as CIFAR-10, are found by them."""
+    script = (
+        "from importlib.metadata import entry_points as find; "
+        "print(*sorted(point.value for point in find(group='motley.data', name='named'))); "
+        "print(*sorted(point.value for point in find(group='motley.function', name='report')))"
+    )
+    monkeypatch.setattr(
+        stages.Stage, "command", lambda self, options: [sys.executable, "-S", "-c", script]
+    )
+    monkeypatch.setenv("PYTHONPATH", "")
+    stage = stages.Stage("points", 1, "prints entry points")
+    options = stages.Options(tmp_path, "cpu", True, "")
+    for _ in range(2):
+        command.run(
+            stage, options, {"stages": {}}, tmp_path / "state.json", time.monotonic() + 60.0
+        )
+    lines = (tmp_path / "points.log").read_text().splitlines()
+    assert lines == 2 * ["motley_data.named_data", "motley_report.report:report"]
+
+
 def test_recipes_wait_for_their_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("motley_data.public_data.search.search", lambda name: iter(()))
     recipes = next(stage for stage in stages.STAGES if stage.name == "recipes")

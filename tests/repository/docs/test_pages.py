@@ -327,6 +327,20 @@ def test_every_page_is_in_the_menu() -> None:
     }
 
 
+def test_pages_of_the_reference_find_functions_of_other_distributions() -> None:
+    """``motley.explain`` is documented where ``motley_advice`` defines it, which mkdocstrings loads
+    only if it is told to."""
+    pattern = r"^    from (motley_\w+)\."
+    facades = (ROOT / "packages/motley/src/motley").glob("**/__init__.py")
+    texts = [path.read_text(encoding="utf-8") for path in facades]
+    named = {name for text in texts for name in re.findall(pattern, text, re.MULTILINE)}
+    configured = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    (loaded,) = re.findall(r"^ +preload_modules: \[(.+?)\]", configured, re.MULTILINE)
+    assert set(loaded.split(", ")) == named != set()
+    for name in named:
+        assert f"packages/{name.replace('_', '-')}/src" in configured
+
+
 def test_no_page_installs_what_does_not_exist() -> None:
     """Motley is in no package index: a command takes it from the checkout (``./packages/motley``,
     of extras that there are) or a wheel that lies there, or from an address

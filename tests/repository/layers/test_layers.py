@@ -4,6 +4,7 @@ documented public names."""
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.places import SOURCES
+from tests.places import ROOT, SOURCES
 
 FILES = sorted(path for source in SOURCES for path in source.rglob("*.py"))
 
@@ -552,6 +553,16 @@ def test_one_module_unpickles_freely_and_only_worker_engines_import_it() -> None
         "motley/experiments/chosen_jobs.py",
         "motley/experiments/parallel.py",
     }
+
+
+def test_files_that_the_code_names_are_there() -> None:
+    _each(_files_that_it_names_are_there)
+
+
+def _files_that_it_names_are_there(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for name in re.findall(r"(?<![\w/.-])(?:packages|docs|tests|benchmarks)/[\w/.-]+\.\w+\b", text):
+        assert name == "tests/FILE.py" or (ROOT / name).exists(), f"{_name(path)} names {name}"
 
 
 def test_every_public_name_is_typed_and_documented() -> None:

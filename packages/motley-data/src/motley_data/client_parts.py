@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from motley.core.errors import ConfigError, DataError, suggest
+from motley.core.files import user_path
 from motley.tasks.origin import Origin
 from motley.tasks.task import Dataset
 from motley_data.raw_table import arrow_table, check_columns, joined, raw_table
@@ -42,7 +44,8 @@ def array_of(values: ArrayLike) -> NDArray[Any]:
 
     Raises
     ------
-    DataError: rows of different lengths, masked entries.
+    DataError: rows of different lengths, masked entries, a sparse matrix, a tensor of a type that
+    NumPy lacks.
     """
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         count = int(np.ma.getmaskarray(values).sum())
@@ -51,8 +54,21 @@ def array_of(values: ArrayLike) -> NDArray[Any]:
             "not read; write x.astype(float).filled(numpy.nan) for gaps among the inputs, with "
             'table={"scale": "federated"}, and leave out rows whose label or client is masked'
         )
+    if hasattr(values, "toarray") or (
+        isinstance(values, Tensor) and values.layout != torch.strided
+    ):
+        dense = "x.to_dense()" if isinstance(values, Tensor) else "x.toarray()"
+        shape = list(getattr(values, "shape", ()))
+        raise DataError(
+            f"got a sparse matrix ({type(values).__name__} of shape {shape}), and samples are rows "
+            f"of an array; write {dense}"
+        )
     try:
         return values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
+    except TypeError as error:
+        if not isinstance(values, Tensor):
+            raise
+        raise DataError(f"got a tensor of {values.dtype} ({error}); write x.float()") from None
     except ValueError:
         raise DataError(
             "got rows of different lengths; expected an array of numbers with one row per sample"
@@ -160,6 +176,31 @@ def table_options(table: TableOptions | Mapping[str, Any] | None) -> TableOption
     return TableOptions(**{**table, **lists})
 
 
+def check_same_rows(x: Any, y: Any, where: str, name: str = "y") -> None:
+    """Refuse inputs and labels of pandas whose rows have the same names in another order: rows are
+    taken in their order, and one would get another's label.
+
+    Parameters
+    ----------
+    where: whose rows they are.
+    name: of the argument ``y``.
+
+    Raises
+    ------
+    DataError: they have.
+    """
+    names: Any = getattr(x, "index", None)
+    others: Any = getattr(y, "index", None)
+    if not (hasattr(names, "equals") and hasattr(others, "equals")) or names.equals(others):
+        return
+    if len(names) == len(others) and set(names) == set(others):
+        raise DataError(
+            f"{where}: x and {name} have the same index in another order, and rows are taken in "
+            f"order; write {name}.loc[x.index], or {name}.reset_index(drop=True) if their order is "
+            "meant"
+        )
+
+
 def input_pair(pair: Any, name: str) -> Part:
     """Return the samples and labels of one client; ``name`` of the pair in messages.
 
@@ -169,6 +210,7 @@ def input_pair(pair: Any, name: str) -> Part:
     """
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise DataError(f"{name} is a {type(pair).__name__}; expected a pair (x, y) of arrays")
+    check_same_rows(pair[0], pair[1], name)
     x = inputs_of(pair[0])
     y = array_of(pair[1])
     if not is_table(x) and (not x.ndim or not y.ndim):
@@ -458,7 +500,7 @@ _BLOCK = 2**20
 
 def rows_in(store: str | Path | None) -> NewRows | None:
     """Return what makes arrays in files of a folder; None: in memory."""
-    return None if store is None else partial(StoredArray, Path(store).expanduser())
+    return None if store is None else partial(StoredArray, user_path(store))
 
 
 def _stored(rows: NDArray[Any]) -> np.dtype[Any]:

@@ -32,7 +32,7 @@ from torch import nn
 from typing_extensions import override
 
 from motley.core.errors import ConfigError, DataError, UserError, install_hint, suggest
-from motley.core.files import files_digest, is_folder, where_paths_start
+from motley.core.files import files_digest, is_folder, user_path, where_paths_start
 from motley.core.keys import Key
 from motley.tasks.flat import construct
 from motley.tasks.logits import LogitsOf
@@ -293,7 +293,7 @@ class PretrainedModel(TaskSource):
         """Return the tokenizer; None: the bytes of UTF-8 are the tokens."""
         folder = self.tokenizer or (self.base if isinstance(self.base, str) else BYTES)
         own = folder != BYTES and any(
-            (Path(folder).expanduser() / name).is_file()
+            (user_path(folder) / name).is_file()
             for name in ("tokenizer.json", "tokenizer_config.json", "vocab.json")
         )
         if not own and self.tokenizer not in ("", BYTES):
@@ -305,7 +305,7 @@ class PretrainedModel(TaskSource):
             return None
         with _readable("task.tokenizer", folder):
             return _transformers().AutoTokenizer.from_pretrained(
-                str(Path(folder).expanduser()), local_files_only=True
+                str(user_path(folder)), local_files_only=True
             )
 
     def _encoder(self) -> Callable[[str], NDArray[np.int64]]:
@@ -336,7 +336,7 @@ class PretrainedModel(TaskSource):
             )
         # two runs of one process may read a folder that changed between them
         if isinstance(self.base, str):
-            source = (str(Path(self.base).expanduser()), files_digest(self.base))
+            source = (str(user_path(self.base)), files_digest(self.base))
         else:
             source = (json.dumps(dict(self.base), sort_keys=True), "")
         classes = dataset.classes or 0
@@ -494,7 +494,7 @@ def _config(model: str | Mapping[str, Any]) -> Any:
     0: the base model is frozen, and its dropout would draw from torch's process-wide generator."""
     auto = _transformers().AutoConfig
     if isinstance(model, str):
-        path = Path(model).expanduser()
+        path = user_path(model)
         if not model or not is_folder(path) or not (path / "config.json").is_file():
             raise DataError(
                 f"task.base: got {model!r}; expected the path of a folder with config.json and the "

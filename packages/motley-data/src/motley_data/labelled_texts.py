@@ -19,7 +19,7 @@ from torch import Tensor
 
 from motley.core.arrays import Bools, Ints
 from motley.core.errors import DataError
-from motley.core.files import is_file, is_folder, where_paths_start
+from motley.core.files import is_file, is_folder, user_path, where_paths_start
 from motley.tasks.origin import Origin
 from motley.tasks.targets import IGNORED
 from motley_data.client_folders import client_files
@@ -138,7 +138,7 @@ def read_labelled(
 
 def _path(data: str, folder: Path | None) -> Path:
     for place in (Path(), *places(folder)):
-        path = place / Path(data).expanduser()
+        path = place / user_path(data)
         if data and (is_folder(path) or is_file(path)):
             return path
     raise DataError(

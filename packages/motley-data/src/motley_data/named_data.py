@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from motley.core.errors import DataError, suggest
-from motley.core.files import no_file
+from motley.core.files import no_file, user_path
 from motley.tasks.task import Dataset
 from motley_data.datasets import DATASETS, load_dataset
 from motley_data.formats import read
@@ -45,7 +45,7 @@ def images(
     if data in DATASETS:
         return load_dataset(data, folder)
     for place in (Path(), *places(folder)):
-        path = place / Path(data).expanduser()
+        path = place / user_path(data)
         if data and no_file(path) != "does not exist":
             return with_classes(read(path), classes, data)
     names = ["digits", *DATASETS]

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from motley.core.client_names import client_in_words
 from motley.core.errors import ConfigError, DataError
+from motley.core.files import user_path
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
 from motley.tasks.federate import Split, federate, partition_input
@@ -28,6 +29,7 @@ from motley.tasks.origin import Origin
 from motley.tasks.task import Dataset, Federation
 from motley_data.client_folders import ClientFile, client_files, is_client_file
 from motley_data.client_parts import (
+    check_same_rows,
     inputs_of,
     is_table,
     join_parts,
@@ -107,6 +109,8 @@ def from_arrays(
     [1, 3]
     """
     options = table_options(table)
+    check_same_rows(x, y, "the arrays given")
+    check_same_rows(x, client, "the arrays given", "client")
     inputs = inputs_of(x)
     ids: NDArray[Any] | None = None
     if isinstance(y, str) and isinstance(client, str) and is_table(inputs):
@@ -265,7 +269,7 @@ def from_files(
     DataError: as in :func:`from_arrays`; no files of clients; a client with test rows alone, or
     without any where others have some.
     """
-    root = Path(folder)
+    root = user_path(folder)
     if (root / "x.npy").is_file():
         common: dict[str, Any] = {
             "regression": regression,

@@ -22,6 +22,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, DataError, suggest
+from motley.core.files import user_path
 from motley.core.untrusted import shortened
 from motley.tasks.origin import Origin, number_of_row
 from motley.tasks.preparation import Preparation
@@ -367,7 +368,7 @@ def _read_rows(raw: Any, names: tuple[str, ...], options: TableOptions) -> Any:
     """Return new rows as an Arrow table: a path, a list of records, or what :func:`arrow_table`
     takes."""
     if isinstance(raw, str | Path):
-        path = Path(raw).expanduser()
+        path = user_path(raw)
         table = read_arrow(path, options.form)
         refuse_footer(table, str(path), options.rename, options.form.comments)
         return table

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from motley.core.arrays import Bools, Floats, Ids
 from motley.core.client_names import client_in_words
 from motley.core.errors import ConfigError, DataError, suggest
-from motley.core.files import is_file, is_folder, where_paths_start
+from motley.core.files import is_file, is_folder, user_path, where_paths_start
 from motley.core.untrusted import shortened
 from motley.tasks.origin import Origin, number_of_row, row_of
 from motley.tasks.preparation import ArrayPreparation, Preparation
@@ -136,7 +136,7 @@ def read_table(
             x=inputs, y=y, client=ids, classes=classes, where=where, options=options, column=column
         )
         return dataset if test is None else with_divided_rows(dataset, test, [times], options)
-    path = Path(data).expanduser()
+    path = user_path(data)
     if is_folder(path):
         raise DataError(
             f"task.data: {data} is a folder; this task reads one table, whose column task.client "

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Ints
 from motley.core.errors import ConfigError, DataError, suggest
-from motley.core.files import files_digest, is_folder, where_paths_start
+from motley.core.files import files_digest, is_folder, user_path, where_paths_start
 from motley.core.keys import Key
 from motley.tasks.flat import construct
 from motley.tasks.metrics import as_metric
@@ -252,7 +252,7 @@ def read_clients(data: str, folder: Path | None) -> TextClients:
     if data == "shakespeare":
         return load_shakespeare(folder)
     for place in (Path(), *places(folder)):
-        path = place / Path(data).expanduser()
+        path = place / user_path(data)
         if data and is_folder(path):
             return read_texts(path)
     raise DataError(

@@ -1,5 +1,5 @@
-"""Motley in a Flower deployment: ``pip install ./packages/motley ./packages/motley-flower`` in a
-checkout.
+"""Motley in a Flower deployment: ``pip install ./packages/motley ./packages/motley-data
+./packages/motley-flower`` in a checkout.
 
 A server chooses the clients of any Flower strategy by :func:`with_selector`, or runs a whole
 experiment on real clients by :func:`run`; a client app answers by :func:`enrolled`,
@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from motley.core.errors import ConfigError
+from motley.core.extensions import distribution_missing
 
 if TYPE_CHECKING:
     from motley_flower.deployed.client_app import serve
@@ -56,5 +59,10 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     for module, names in _MODULES.items():
         if name in names:
-            return getattr(importlib.import_module(f"motley_flower.{module}"), name)
+            try:
+                return getattr(importlib.import_module(f"motley_flower.{module}"), name)
+            except ModuleNotFoundError as error:
+                if sentence := distribution_missing(error):
+                    raise ConfigError(sentence) from error
+                raise
     raise AttributeError(f"module 'motley_flower' has no attribute {name!r}")

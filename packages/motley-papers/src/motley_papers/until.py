@@ -1,9 +1,9 @@
 """Add seeds to a recipe until its claims are decided, the claim that is nearest to its decision per
 minute first.
 
-The test is sequential (``packages/motley/src/motley/results/sequential.py``): verdicts allow for a
-look after every pair of seeds, up to a number of seeds that is stated before. So the runs may be
-stopped at any time, and gone on with on another day.
+The test is sequential (:mod:`motley_papers.sequential`): verdicts allow for a look after every pair
+of seeds, up to a number of seeds that is stated before. So the runs may be stopped at any time, and
+gone on with on another day.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from motley.core.errors import ConfigError, DataError, StoreError
-from motley.core.files import changed, disk_error, private_folder, replacing, with_digest
+from motley.core.files import changed, disk_error, private_folder, replacing, user_path, with_digest
 from motley.core.strict_json import to_json
 from motley.experiments.config import Experiment
 from motley.experiments.lineage import digest_of
@@ -56,12 +56,12 @@ def data_set_of(experiment: Experiment) -> str | None:
     source = experiment.task.get("data")
     if name is not None or not isinstance(source, str):
         return name
-    return str(Path(source).expanduser().resolve())
+    return str(user_path(source).resolve())
 
 
 def _name(data: str) -> str:
     """Return the name of a data set that is given by its name or by a path."""
-    path = Path(data).expanduser()
+    path = user_path(data)
     return str(path.resolve()) if path.exists() else data
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from motley.core.arrays import Ints
 from motley.core.errors import ConfigError, DataError
+from motley.core.files import user_path
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
 from motley.experiments.config import Experiment
@@ -402,7 +403,7 @@ def _arrow(source: Tabular) -> tuple[Any, str]:
     if source.data in BUILTIN:
         x, y, names = builtin_table(source.data, source.has_classes)
         return _put(arrow_table(x, names), "label", _array(y)), "label"
-    path = Path(source.data).expanduser()
+    path = user_path(source.data)
     if path.suffix == ".npz":
         x, y, _ = read_columns(path)
         return _put(arrow_table(x), "label", _array(y)), "label"

@@ -32,6 +32,7 @@ from motley.results.stream import read_unmarked
 from motley.results.writer import remove_streams
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.loop import RoundLoop
+from motley.tasks.flat import construct
 from motley.tasks.task import Task
 from motley_privacy.neighbouring_worlds import CHANGES, Change, Neighbours, neighbours
 from motley_privacy.pinned import (
@@ -243,7 +244,7 @@ class _World:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of every entry of the model."""
-        state = self.loop.setting.task.model().state_dict()
+        state = construct(self.loop.setting.task.model, 0).state_dict()
         return {name: tuple(value.shape) for name, value in state.items()}
 
     def run(self) -> None:

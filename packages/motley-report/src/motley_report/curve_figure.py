@@ -9,6 +9,7 @@ from motley.core.errors import ConfigError, suggest
 from motley.results import measures
 from motley.results.method_groups import method_numbers
 from motley_report.figures import colour, dash, styled
+from motley_report.shown_figure import ShownFigure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,8 +36,6 @@ def curve_figure(
     ------
     ConfigError: no such metric, nothing to draw over by this name, or no runs.
     """
-    from motley_report.shown_figure import ShownFigure
-
     if over not in OVER:
         raise ConfigError(
             f"got {over!r}{suggest(over, OVER)}; expected one of: {', '.join(OVER)}", "over"

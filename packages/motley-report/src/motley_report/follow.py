@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from motley.core.errors import ConfigError, UserError
+from motley.core.files import user_path
 from motley.results.blocks import BulletList
 from motley.results.live import LiveFolder, RunProgress, in_words
 from motley.results.load import Run, as_private_as, load
@@ -56,7 +57,7 @@ def follow(
     ConfigError: ``out`` is no page of HTML. StoreError: there are no runs in the end, or ``out``
     cannot be written. DataError: a run's files are damaged.
     """
-    path = Path(out)
+    path = user_path(out)
     if path.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(
             f"got {path.name!r}; a report that follows is a page of HTML, e.g. report.html", "out"

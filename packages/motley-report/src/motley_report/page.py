@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from motley.core.errors import ConfigError
-from motley.core.files import create, disk_error
+from motley.core.files import create, disk_error, user_path
 from motley.results.blocks import Page, Picture, UniqueNames
 from motley_report.figures import PALETTE
 
@@ -63,7 +63,7 @@ def check_name(out: Path | str, hint: str = "") -> Path:
     ------
     ConfigError: it has no suffix of a page.
     """
-    path = Path(out)
+    path = user_path(out)
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigError(
             f"got {path.name!r}; expected a name that ends in {', '.join(SUFFIXES)}, e.g. "

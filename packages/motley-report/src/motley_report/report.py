@@ -3,15 +3,18 @@ pictures beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from motley.core.errors import ConfigError, StoreError
 from motley.core.extensions import required_extension
+from motley.core.files import user_path
+from motley.core.modules_loading import collector_off
 from motley.core.untrusted import printable_tree
 from motley.results import measures
 from motley.results.blocks import BulletList, Page, Section, non_empty
@@ -26,6 +29,40 @@ from motley_report.print_files import write_print_files
 from motley_report.sections import all_sections, provenance, single_runs
 
 Groups = Mapping[str, Sequence[Run]]
+
+
+def _check_backend() -> None:
+    """Refuse a backend for windows that matplotlib does not know, which no page needs, but without
+    which it cannot be imported.
+
+    Raises
+    ------
+    ConfigError: the environment names one.
+    """
+    try:
+        import matplotlib  # noqa: F401  # whether it can be
+    except ValueError as error:
+        raise ConfigError(f"{error}; unset it", "MPLBACKEND") from None
+
+
+def _runs_of(runs: Any) -> list[Run]:
+    """Return the loaded runs that a report is of.
+
+    Raises
+    ------
+    ConfigError: something else.
+    """
+    if isinstance(runs, Run):
+        raise ConfigError("got a run; expected a list of runs, [run]", "runs")
+    if hasattr(runs, "runs"):
+        raise ConfigError("got a comparison; give its runs, comparison.runs", "runs")
+    if not isinstance(runs, Iterable) or not all(isinstance(run, Run) for run in runs):
+        raise ConfigError(
+            f"got {type(runs).__name__}; expected a list of runs (motley.load gives one), or the "
+            "path of a folder of runs",
+            "runs",
+        )
+    return list(runs)
 
 
 def report(
@@ -68,18 +105,19 @@ def report(
     ``against`` none of the methods, ``out`` has another suffix, a prediction is asked for in files
     for a paper, or ``motley-advice``, which shows it, is not installed.
     """
-    loaded = load_all(runs) if isinstance(runs, str | Path) else list(runs)
+    loaded = load_all(runs) if isinstance(runs, str | Path) else _runs_of(runs)
+    _check_backend()
     if not loaded:
         raise StoreError("a report needs at least one run, got none")
     if format and prediction is not None:
         raise ConfigError("a prediction is shown on a page; leave --format out", "--predicted")
     groups = printable_groups(loaded, against, plain_intervals)
     controls = [run for run in loaded if run.control]
-    with as_private_as(loaded):
+    with as_private_as(loaded), collector_off():  # a page holds its figures
         if format:
             return write_print_files(
                 groups=groups,
-                folder=Path(out),
+                folder=user_path(out),
                 formats=[format] if isinstance(format, str) else format,
                 target=target,
                 controls=controls,
@@ -91,7 +129,7 @@ def report(
         return write(
             report_page(
                 groups=groups,
-                folder=Path(out).parent,
+                folder=user_path(out).parent,
                 target=target,
                 predicted=predicted,
                 controls=controls,

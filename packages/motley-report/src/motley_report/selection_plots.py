@@ -46,6 +46,7 @@ from motley_report.figures import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.path import Path
 
 Groups = Mapping[str, Sequence[Run]]
 Notes = Sequence[Sequence[Mapping[str, Mapping[str, measures.Curve]]]]
@@ -408,19 +409,31 @@ def class_picture(
 
 
 def _stacked(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) -> None:
+    from matplotlib.patches import PathPatch
+
     bottom = np.zeros(len(counts))
     for c in range(counts.shape[1]):
-        axes.bar(
-            np.arange(len(counts)),
-            counts[:, c],
-            bottom=bottom,
-            width=0.85,
-            color=CLASS_COLOURS[c],
-            label=in_lines(names[c], 52),
-        )
+        # a patch for each bar, as of axes.bar, takes most of the time of a report's largest figure
+        bars = _bars(bottom, counts[:, c])
+        label = in_lines(names[c], 52)
+        axes.add_patch(PathPatch(bars, facecolor=CLASS_COLOURS[c], linewidth=0, label=label))
         bottom += counts[:, c]
+    axes.autoscale_view()
     axes.set(ylabel="training examples", ylim=(0, 1.05 * max(float(bottom.max()), 1.0)))
     axes.grid(visible=False, axis="x")
+
+
+def _bars(bottom: NDArray[np.float64], heights: NDArray[np.float64]) -> Path:
+    """Return bars at 0, 1, ... as one path; ``bottom``, ``heights``: ``[K]``."""
+    from matplotlib.path import Path
+
+    left = np.arange(len(heights)) - 0.85 / 2
+    right = left + 0.85
+    top = bottom + heights
+    corners = ((left, bottom), (right, bottom), (right, top), (left, top), (left, bottom))
+    vertices = np.stack([np.stack(corner, axis=1) for corner in corners], axis=1)
+    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
+    return Path(vertices.reshape(-1, 2), codes * len(heights))
 
 
 def _class_map(axes: Axes, counts: NDArray[np.float64], names: Sequence[str]) -> None:

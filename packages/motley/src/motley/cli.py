@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cache, partial
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
@@ -87,6 +88,8 @@ _UsageError: type[Exception] = next(
     c for c in typer.BadParameter.__mro__ if c.__name__ == "ClickException"
 )
 
+_FAILING = ("strict", "surrogateescape")
+"""How a stream treats a letter that its encoding lacks, where it raises an error."""
 _LONGEST = 1000
 """Characters of an error message; the middle of a longer one is left out."""
 """Columns of the summary where no terminal says how wide it is."""
@@ -142,6 +145,10 @@ WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write th
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command and leave the process with its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # names and tables hold letters that a terminal of another encoding than UTF-8 lacks
+        if isinstance(stream, TextIOWrapper) and stream.errors in _FAILING:
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(call(sys.argv[1:] if argv is None else argv))
 
 
@@ -377,12 +384,13 @@ def compare(
             return
     new = plain and "torch" not in sys.modules
     with modules_loading():
-        from motley.experiments.parallel import workers_forked
+        from motley.experiments.parallel import on_free_core, workers_forked
         from motley.experiments.sweep import check_target, parse_axes
         from motley.experiments.sweep import compare as compare_experiments
+        from motley.results.written_report import load_report
 
     with nullcontext() if showing is None else showing.noted():
-        with workers_forked(safe=new):
+        with workers_forked(safe=new), on_free_core(load_report) if report else nullcontext():
             if target is not None:
                 check_target(
                     experiment=file,

@@ -13,6 +13,7 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.core.components import imports
 from motley.core.errors import ConfigError, UserError
+from motley.core.files import user_path
 from motley.experiments.controls import in_minutes, wall_s
 from motley.experiments.folder_names import slug
 from motley.experiments.store import RunFolder, default_folder
@@ -162,7 +163,7 @@ def explain(
     -------
     ``motley.explain("mine.toml", "runs/theirs/3f9a").shares.each.mean(axis=1)``
     """
-    folder = None if data is None else Path(data)
+    folder = None if data is None else user_path(data)
     with imports(allow_import), last_kept():
         plan = plan_of(
             a,
@@ -196,7 +197,7 @@ class _PlannedRuns:
         say: Callable[[str], object],
     ) -> None:
         name = f"{slug(plan.a.experiment.name)}-explained"
-        self.base = Path("runs") / name / plan.identity if out is None else Path(out)
+        self.base = Path("runs") / name / plan.identity if out is None else user_path(out)
         self._plan = plan
         self._jobs = jobs
         self._say = say

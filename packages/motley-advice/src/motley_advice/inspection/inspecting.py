@@ -14,6 +14,7 @@ from motley.core.arrays import Floats, Ints
 from motley.core.client_names import name_of
 from motley.core.errors import ConfigError, UserError
 from motley.core.extensions import extension, extensions
+from motley.core.files import user_path
 from motley.core.keys import Key, Streams
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
@@ -129,7 +130,7 @@ def inspect(
         )
         for named in (subject, *more)
     ]
-    folder = None if data is None else Path(data)
+    folder = None if data is None else user_path(data)
     labels = _labels([source.label for source in sources])
     federations = [
         _one(source, label, rounds, data=folder, tell=report)

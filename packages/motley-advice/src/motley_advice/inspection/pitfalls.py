@@ -19,6 +19,7 @@ from motley.algorithms.parts import JobContext
 from motley.experiments.build import Ready
 from motley.experiments.config import Experiment
 from motley.rounds.planning import WorkPlanner
+from motley.tasks.flat import construct
 from motley.timing.synchrony import Synchronous
 from motley_advice.heterogeneity.findings import Inspection, OutlyingClient
 
@@ -112,7 +113,9 @@ def averaged_batch_norm(examined: Examined) -> str | None:
     config = examined.ready.config
     rule = config.setting.algorithm.local
     task = config.setting.task
-    normalised = any(isinstance(module, _BatchNorm) for module in task.model().modules())
+    normalised = any(
+        isinstance(module, _BatchNorm) for module in construct(task.model, 0).modules()
+    )
     static = rule.slicing is not None and rule.slicing.static_norm
     apart = not rule.sends_whole or not rule.shared or static
     if not normalised or not examined.features_differ or apart or config.recalibrate is not None:

@@ -14,7 +14,7 @@ from typing import Any
 from motley.core.components import imports
 from motley.core.errors import ConfigError, StoreError, UserError
 from motley.core.extensions import required_extension
-from motley.core.files import SECRET_FILES, disk_error, replacing, with_digest
+from motley.core.files import SECRET_FILES, disk_error, replacing, user_path, with_digest
 from motley.core.keys import Key
 from motley.core.strict_json import to_json
 from motley.experiments.config import Experiment
@@ -131,11 +131,11 @@ def tune(
     if jobs < 1:
         raise ConfigError(f"got {jobs}; expected at least 1", "jobs")
     if out is not None:
-        folder = Path(out)
+        folder = user_path(out)
     else:
         folder = Path("runs") / f"{slug(plan.bases[0].name)}-tuned" / plan.study_id()
     options = {
-        "data": Path(data) if data is not None else None,
+        "data": user_path(data) if data is not None else None,
         "on_ray": on_ray,
         "jobs": jobs if on_ray is None else 1,
         "allow_other_numerics": allow_other_numerics,

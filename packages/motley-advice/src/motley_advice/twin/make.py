@@ -13,7 +13,7 @@ import numpy as np
 from motley.core.arrays import Floats, Ids
 from motley.core.csv_text import csv_text
 from motley.core.errors import ConfigError, UserError
-from motley.core.files import disk_error, replacing
+from motley.core.files import disk_error, replacing, user_path
 from motley.core.records import Cohort
 from motley.core.strict_json import to_json
 from motley.core.untrusted import printable
@@ -73,7 +73,7 @@ def twin(directory: str | Path, out: str | Path, data: Path | None = None) -> Tw
     UserError: no such run, records that say too little, an experiment that cannot be built here, or
     a file that cannot be written; in one sentence.
     """
-    path = Path(out)
+    path = user_path(out)
     if path.suffix != ".toml":
         raise ConfigError(f"got {str(out)!r}; expected the name of a .toml file", "--out")
     records = read(directory)

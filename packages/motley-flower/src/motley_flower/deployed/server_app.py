@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from motley.core.errors import ConfigError
-from motley.core.files import private_files, replacing
+from motley.core.files import private_files, replacing, user_path
 from motley.experiments.build import Ready, prepare
 from motley.experiments.config import Experiment
 from motley.experiments.progress import OneRun, RoundLog
@@ -152,7 +152,7 @@ def run(
     )
     # a simulation is another run, and a deployment that has ended is not extended
     name = f"{experiment.result_id()}-deployed"
-    path = Path(out) if out is not None else default_folder(experiment).with_name(name)
+    path = user_path(out) if out is not None else default_folder(experiment).with_name(name)
     with private_files(), (folder := RunFolder(path)).lock():
         if (state := folder.state(experiment, resume=True, name=name)) == "finished":
             _tidy(path)
@@ -626,7 +626,7 @@ def _ready(
     ConfigError: it cannot be deployed, or the selector follows another rule.
     """
     alone = experiment.replace({"engine.name": "sequential"})  # the server trains no client
-    ready = prepare(alone, Path(data) if data is not None else None, task)
+    ready = prepare(alone, user_path(data) if data is not None else None, task)
     if selector is not None and selector.rule != ready.selector.rule:
         raise ConfigError(
             f"got a selector {selector.rule!r}; expected the experiment's, {ready.selector.rule!r}",

@@ -215,7 +215,8 @@ CLIENT_PAGE = """\
 You are `{name}`, client {client}, of the deployment at `{server}:{port}`.
 
 1. Install Motley with Flower in an environment of its own, of the version that the operator names:
-   `pip install ./packages/motley ./packages/motley-flower` in a checkout of it.
+   `pip install ./packages/motley ./packages/motley-data ./packages/motley-flower` in a checkout of
+   it.
 2. Compare your key with the operator by telephone, not by the mail that brought this folder:
    `ssh-keygen -lf node.pub` must say `{fingerprint}`.
 3. Make an account that can read the training data and nothing more, for this client alone.
@@ -270,8 +271,8 @@ a medium that you lock away |
 Never send `authority/ca.key`, `server/server.key`, or one client's folder to another.
 
 1. Install nginx (`apt-get install nginx-light`) and Motley with Flower:
-   `pip install ./packages/motley ./packages/motley-flower` in a checkout of it. Open port {port} of
-   this machine to the clients, and no other: not {link_port}.
+   `pip install ./packages/motley ./packages/motley-data ./packages/motley-flower` in a checkout of
+   it. Open port {port} of this machine to the clients, and no other: not {link_port}.
 2. **Any account of this machine that reaches port {link_port} of 127.0.0.1 may start and stop runs,
    without a key**, and a run's code reads `server/server.key`. So let an account of its own have
    this folder, and, as root, `nft -D ACCOUNT=the_account -f {server_folder}/firewall.nft`, at each

@@ -17,12 +17,12 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from motley.core.errors import ConfigError, StoreError
+from motley.core.files import user_path
 from motley.core.round_line import round_of
 from motley_flower.node_registry import LOG
 from motley_flower.real_run import stopping_in_a_sentence
@@ -78,8 +78,8 @@ class RecordedRun(RoundObserver):
         strategy: str,
         shown: bool = True,
     ) -> None:
-        super().__init__(coordinator, Path(out).resolve().name, shown)
-        self.files = RunFiles(Path(out), coordinator, strategy)
+        super().__init__(coordinator, user_path(out).resolve().name, shown)
+        self.files = RunFiles(user_path(out), coordinator, strategy)
         self.trained_step = self.ended_step = 0
         self._replay = (0, -1)  # rounds up to which training, and evaluation, are replayed
         # of the rounds that are replayed

@@ -29,6 +29,7 @@ from motley.core.files import (
     files_digest,
     is_file,
     replacing,
+    user_path,
     with_digest,
 )
 from motley.core.untrusted import printable
@@ -77,7 +78,7 @@ class Showing:
 
     def again(self) -> bool:
         """Print what was printed before, and return whether it was: nothing may have changed."""
-        base = self.out or _usual_folder(self.file, self.overrides)
+        base = user_path(self.out) if self.out else _usual_folder(self.file, self.overrides)
         kept = _read(base / FILE)
         if kept is None or self._conditions is None or kept["conditions"] != self._conditions:
             return False
@@ -268,6 +269,6 @@ def _is_a_file(text: str) -> bool:
     """Return whether a text is the path of a file. A folder of such a name says nothing: usual ones
     are called like options, ``examples`` for one, and folders of data have noted what they read."""
     try:
-        return bool(text) and is_file(Path(text).expanduser())
+        return bool(text) and is_file(user_path(text))
     except (OSError, ValueError, RuntimeError):  # too long, or a user that is not there
         return False

@@ -312,9 +312,15 @@ class Catalogue:
         try:
             return cls(**values)
         except ConfigError as error:
-            raise ConfigError(str(error), where) from None
+            raise _at_key(error, where) from None
         except DataError as error:
             raise DataError(f"{where}: {error}") from None
+
+
+def _at_key(error: ConfigError, where: str) -> ConfigError:
+    """Return an error with the key of its record, or as it is where it names a key in there."""
+    within = (error.key or "").startswith(f"{where}.")
+    return error if within else ConfigError(str(error), where)
 
 
 def class_named(catalogues: Iterable[Catalogue], name: str) -> type:

@@ -84,22 +84,33 @@ def required_extension(
 
     Raises
     ------
-    ConfigError: it is not installed.
+    ConfigError: it is not installed, or another distribution that it needs is not.
     """
-    component = extension(group, name)
+    try:
+        component = extension(group, name)
+    except ModuleNotFoundError as error:
+        if sentence := distribution_missing(error):
+            raise ConfigError(sentence, key) from error
+        raise
     if component is None:
         raise ConfigError(not_installed(name, wanted), key)
     return component
 
 
 def added_function(name: str) -> Callable[..., Any]:
-    """Return a function of another distribution; of one that is not installed, a function that
-    says so when it is called, so that ``from motley import *`` and ``dir`` work without it."""
+    """Return a function of another distribution; of one that is not installed, or lacks another
+    one, a function that says so when it is called, so that ``from motley import *`` and ``dir``
+    work without it."""
 
     def _refuse(*_arguments: object, **_options: object) -> None:
         required_extension("function", name)
 
-    function: Callable[..., Any] | None = extension("function", name)
+    try:
+        function: Callable[..., Any] | None = extension("function", name)
+    except ModuleNotFoundError as error:
+        if distribution_missing(error) is None:
+            raise
+        return _refuse
     return function or _refuse
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, runtime_checkable
+from typing import Any, BinaryIO
 
 from motley.core.errors import DataError, StoreError
 from motley.core.strict_json import to_json
@@ -211,13 +211,13 @@ def check_file(path: Path) -> Path:
     return path
 
 
-@runtime_checkable
-class ReadsFiles(Protocol):
-    """A component that reads the user's own files (a table, texts, a trace), whose content is a
-    part of the run id."""
-
-    def files_digest(self) -> str:
-        """Return a hash of these files; empty for data known by name."""
+def user_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path as a shell has it: with the home folder in place of ``~`` at its start, which a
+    shell leaves in ``--out=~/runs`` and Python everywhere. Arrow would do so on its own."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # nobody here has this name, so it is that of a file
+        return Path(path)
 
 
 def files_digest(path: str | Path) -> str:
@@ -225,7 +225,7 @@ def files_digest(path: str | Path) -> str:
     folder; empty where there is none.
 
     A file is read again only when its size or its time of change differ."""
-    digest = _of_path(Path(path).expanduser())
+    digest = _of_path(user_path(path))
     for noted in _noting:
         noted.setdefault(str(path), digest)
     return digest
@@ -264,9 +264,7 @@ def _of_path(root: Path) -> str:
 def where_paths_start(path: str | Path) -> str:
     """Return words for a message about a file that is not there: where its relative path starts;
     empty for an absolute one."""
-    return (
-        "" if Path(path).expanduser().is_absolute() else f" (relative paths start at {Path.cwd()})"
-    )
+    return "" if user_path(path).is_absolute() else f" (relative paths start at {Path.cwd()})"
 
 
 def _of_file(path: Path) -> str:

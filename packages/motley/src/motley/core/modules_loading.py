@@ -1,4 +1,4 @@
-"""Imports without Python's search for cycles."""
+"""Imports, and work that keeps what it makes, without Python's search for cycles."""
 
 from __future__ import annotations
 
@@ -21,3 +21,16 @@ def modules_loading() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@contextmanager
+def collector_off() -> Iterator[None]:
+    """Make inside the block what stays until its end: the garbage collector, which would look
+    through all of it again and again and find nothing, is off."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

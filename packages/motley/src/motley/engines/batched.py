@@ -184,9 +184,9 @@ class Batched(_Batched):
         if library == "openblas":
             self.products = OpenBlasProducts()
         self.library = library
+        self._layers = layers_of(construct(setting.task.model, 0)) or ()
         super().__init__(setting)
-        layers = layers_of(construct(setting.task.model, 0)) or ()
-        self.prober.gradient_pass = BlockGradients(layers, setting, self.samples, self._pool)
+        self.prober.gradient_pass = BlockGradients(self._layers, setting, self.samples, self._pool)
 
     @classmethod
     @override
@@ -214,8 +214,7 @@ class Batched(_Batched):
 
     @override
     def _executor(self) -> Executor:
-        layers = layers_of(construct(self.setting.task.model, 0))
-        return StackedLinear(layers or (), self.setting, self.products)
+        return StackedLinear(self._layers, self.setting, self.products)
 
 
 def _in_float32(setting: Setting) -> bool:

@@ -61,6 +61,7 @@ from motley.rounds.stored_last_updates import open_last_updates
 from motley.rounds.upload_pipeline import first_states, initial_client_state
 from motley.selectors.selector import Selector
 from motley.tasks.finite import all_finite
+from motley.tasks.flat import construct
 from motley.tasks.held_out import held_out_ids, hold_out_clients
 from motley.tasks.initial_weights import start_from
 from motley.tasks.narrow_models import require_slices
@@ -286,9 +287,10 @@ def _planned(
         guard=experiment.guard,
         stage=experiment.part("stage"),
     )
-    for kind in setting.kinds:
-        _check_weights(kind.initial(), kind.task.layout)
     model = setting.initial()
+    _check_weights(model, setting.kinds[0].task.layout)
+    for kind in setting.kinds[1:]:
+        _check_weights(kind.initial(), kind.task.layout)
     if private is not None:
         plan = private.with_privacy(experiment, plan, selector, source)
     return plan, selector, model
@@ -344,7 +346,7 @@ def _client_states(
 
 
 def _setting(experiment: Experiment, task: Task, algorithm: Algorithm, streams: Streams) -> Setting:
-    layers = [layer for own in task.alike() for layer in own.model().modules()]
+    layers = [layer for own in task.alike() for layer in construct(own.model, 0).modules()]
     norm = any(isinstance(layer, _BatchNorm) for layer in layers)
     if norm and experiment.local.micro_batch is not None:
         raise ConfigError(

@@ -9,6 +9,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from motley.algorithms import LOSSES
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.fedavg import Average, plain_fedavg
@@ -28,6 +31,7 @@ from motley.rounds.channel import Channel, empty_upload
 from motley.rounds.run_config import RunConfig
 from motley.rounds.upload_signals import SERVER_SIGNALS
 from motley.selectors.selector import Selector
+from motley.tasks.flat import construct
 from motley.tasks.metrics import COLUMNS, chosen
 from motley.tasks.own import sample_outputs
 from motley.tasks.own_loss import plain_function
@@ -129,7 +133,8 @@ def _check_precision(experiment: Experiment, task: Task) -> None:
     if experiment.precision == "float32":
         return
     for own in task.alike():
-        reason = uncomputable(experiment.precision, experiment.engine.device, own.model())
+        module = construct(own.model, 0)
+        reason = uncomputable(experiment.precision, experiment.engine.device, module)
         if reason is None:
             continue
         raise ConfigError(
@@ -208,9 +213,11 @@ def _check_loss(experiment: Experiment, task: Task, loss: Loss) -> None:
             f"got {names[key]!r}, but {reason}{'' if loss.kind in (None, own) else hint}", key
         )
     if experiment.task["name"] == "own":
-        outputs, targets = sample_outputs(task)
+        bound = per_position(loss, kind)
+        sample = sample_outputs(task)
+        outputs, targets = _in_dtype(sample, experiment.dtype)
         try:
-            per_position(loss, kind).loss(outputs, targets, {})
+            bound.loss(outputs, targets, {})
         except (RuntimeError, IndexError) as error:
             shapes = f"outputs {list(outputs.shape)} and targets {list(targets.shape)}"
             single = (
@@ -219,9 +226,37 @@ def _check_loss(experiment: Experiment, task: Task, loss: Loss) -> None:
             function = definition(plain_function(task.loss)) if callable(task.loss) else None
             got = function if key == "task" and function else repr(names[key])
             reason = f"{error}{place_in_own_code(error)}"
+            taken = "float32" if experiment.dtype == "float64" else "float64"
+            if _computes(bound, *_in_dtype(sample, taken)):
+                raise ConfigError(
+                    f"got {got}, which takes outputs of {taken} alone, and the run's are "
+                    f"{experiment.dtype} ({reason}); let its numbers be of the outputs' type "
+                    f"(weight.to(outputs.dtype), or weight=weight.{_CASTS[experiment.dtype]}), or "
+                    f'write dtype = "{taken}"',
+                    key,
+                ) from None
             raise ConfigError(
                 f"got {got}, which cannot take {shapes} ({reason}){single}", key
             ) from None
+
+
+_CASTS = {"float32": "float()", "float64": "double()"}
+"""The type of a run's numbers -> the method that gives a tensor in it."""
+
+
+def _in_dtype(values: Sequence[Tensor], dtype: str) -> tuple[Tensor, ...]:
+    """Return tensors with their floating-point numbers in the type of a run."""
+    wanted = {"float32": torch.float32, "float64": torch.float64}[dtype]
+    return tuple(value.to(wanted) if value.is_floating_point() else value for value in values)
+
+
+def _computes(loss: Loss, outputs: Tensor, targets: Tensor) -> bool:
+    """Return whether a loss can be computed of these outputs and targets."""
+    try:
+        loss.loss(outputs, targets, {})
+    except (RuntimeError, IndexError):
+        return False
+    return True
 
 
 def check_dishonest(dishonest: Dishonest, clients: int) -> None:

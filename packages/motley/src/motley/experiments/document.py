@@ -15,6 +15,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tomli_w
 
 from motley.core.errors import ConfigError, suggest
@@ -190,6 +191,18 @@ def limited_copy(table: Mapping[str, Any]) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"{error}; no key takes this") from None
     return copied(table)
+
+
+def of_python(value: Any) -> Any:
+    """Return a value with Python's own numbers in place of NumPy's, also in tables and lists, and
+    lists in place of arrays, as loops over ``np.arange`` have them."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, str | int | float):
+        return value
+    if isinstance(value, dict):
+        return {key: of_python(entry) for key, entry in value.items()}
+    return [of_python(entry) for entry in value] if isinstance(value, list) else value
 
 
 def _copied(value: Any) -> Any:

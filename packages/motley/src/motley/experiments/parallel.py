@@ -61,6 +61,30 @@ def job_workers_kept() -> Iterator[None]:
         _end([worker for workers in workers_by_jobs.values() for worker in workers])
 
 
+_free_core_work: Callable[[], object] | None = None  # None: nothing is to be done
+
+
+@contextmanager
+def on_free_core(work: Callable[[], object]) -> Iterator[None]:
+    """Inside the block, the first call of :func:`run_jobs` calls ``work()`` as soon as a worker has
+    no run left while others go on with theirs."""
+    global _free_core_work
+    _free_core_work = work
+    try:
+        yield
+    finally:
+        _free_core_work = None
+
+
+def _use_free_core(workers: Sequence[_WorkerProcess]) -> None:
+    """Do the work of :func:`on_free_core` where one of the workers has a run."""
+    global _free_core_work
+    if _free_core_work is not None and any(worker.number is not None for worker in workers):
+        work = _free_core_work
+        _free_core_work = None
+        work()
+
+
 _fork_server: ForkServer | None = None  # that forks workers; None: they are fresh interpreters
 _may_fork = False
 
@@ -199,9 +223,10 @@ def run_jobs(
     workers: list[_WorkerProcess] = []
 
     def give(worker: _WorkerProcess | None) -> None:
-        """Give the next call to a worker, or to a fresh one."""
+        """Give the next call, if any, to a worker, or to a fresh one."""
         number, call = next(waiting, (None, {}))
         if number is None:
+            _use_free_core(workers)
             return
         if worker is None:
             worker = spare.pop() if spare else _WorkerProcess(total, max(1, total // jobs))

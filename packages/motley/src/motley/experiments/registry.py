@@ -63,6 +63,7 @@ _PLURALS = {
     "dishonest": "dishonest",
     "failures": "failures",
     "label_noise": "label_noises",
+    "loss": "losses",
     "synchrony": "synchronies",
 }
 

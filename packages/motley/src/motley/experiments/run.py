@@ -19,7 +19,7 @@ import torch
 
 from motley.core.components import imports
 from motley.core.errors import ConfigError, NumericsError, StoreError
-from motley.core.files import disk_error
+from motley.core.files import disk_error, user_path
 from motley.core.freed_memory import freed_memory_kept
 from motley.core.own_code import keep_own_code
 from motley.core.round_line import round_of
@@ -51,13 +51,14 @@ from motley.experiments.trackers.tracker import RunGroup
 from motley.experiments.trained import TrainedRun, describe_samples, save_preparation
 from motley.experiments.trained import load as load_run
 from motley.results.marks import Mark, pack_marks
+from motley.results.model_health import learned_nothing
 from motley.results.writer import Writer, remove_streams
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.client_state import row_bytes
 from motley.rounds.examining import NEW
 from motley.rounds.loop import RoundLoop
 from motley.rounds.run_config import RoundSummary, RunConfig
-from motley.tasks.flat import FlatModule
+from motley.tasks.flat import FlatModule, torch_defaults
 from motley.tasks.precision import bfloat16_instructions, slower
 from motley.tasks.task import ModelState, Task
 from motley.tasks.weight_files import save_weights
@@ -125,7 +126,7 @@ def run(
         experiment = as_experiment(
             experiment if task is None else with_own(experiment, task), overrides
         )
-    path = Path(out) if out is not None else _folder_of(experiment, resume)
+    path = user_path(out) if out is not None else _folder_of(experiment, resume)
     try:
         run_in(
             experiment,
@@ -171,11 +172,18 @@ def run_in(
     """Run an experiment in the folder ``path``, which the caller chose where ``elsewhere``; the
     other parameters are those of :func:`run`. What a kill left behind of a finished one is
     removed."""
-    with _own_code_named(experiment), (folder := RunFolder(path)).lock(), freed_memory_kept():
-        state = folder.state(experiment, resume)
-        packs = Path(data) if data is not None else None
+    _note_default_type(experiment)
+    with (
+        _own_code_named(experiment),
+        (folder := RunFolder(path)).lock(),
+        freed_memory_kept(),
+        torch_defaults(),
+    ):
+        run_id = experiment.run_id()
+        state = folder.state(experiment, resume, run_id)
+        packs = user_path(data) if data is not None else None
         before = check_variants(folder.read() or {}, experiment, packs)
-        checkpoints = Checkpoints(path / "checkpoints", experiment.run_id())
+        checkpoints = Checkpoints(path / "checkpoints", run_id)
         if state == "finished":
             _tidy(path, checkpoints, experiment)
             return
@@ -284,6 +292,8 @@ def _ended(
     if on_end is not None:
         on_end(load_run(path, experiment.own_task or experiment.part("task")))
     done = load_run(path, experiment.own_task or experiment.part("task"))
+    if progress is None and (trouble := learned_nothing(done)):
+        warnings.warn(trouble, stacklevel=3)
     if progress is None and watched():
         last_line(run_in_words(done))
     return done
@@ -709,6 +719,19 @@ def _note_shared_cores(engine: Engine) -> None:
             f"engine.threads = {now} gives the same bits either way",
             stacklevel=2,
         )
+
+
+def _note_default_type(experiment: Experiment) -> None:
+    """Say where the process's default type of numbers is neither torch's nor the run's."""
+    default = str(torch.get_default_dtype()).removeprefix("torch.")
+    if default in ("float32", experiment.dtype):
+        return
+    key = f', write dtype = "{default}" if that is meant' if default == "float64" else ""
+    warnings.warn(
+        f"torch's default type is {default} (set_default_dtype) and has no say in a run, which "
+        f"computes in {experiment.dtype} as its dtype says{key}",
+        stacklevel=2,
+    )
 
 
 def _note_slower(setting: Setting) -> None:

@@ -23,6 +23,7 @@ from motley.core.card import Carded, html_rows
 from motley.core.components import imports
 from motley.core.errors import ConfigError, UserError, suggest
 from motley.core.extensions import required_extension
+from motley.core.files import user_path
 from motley.core.own_code import in_one_line, own_code_in
 from motley.engines.processes import workers_kept
 from motley.experiments import document, registry
@@ -65,6 +66,7 @@ from motley.results.labels import group_runs, label_runs
 from motley.results.load import Run
 from motley.results.method_groups import check_flags, unknown_reference, usual_reference
 from motley.results.method_rows import target_of
+from motley.results.model_health import learned_nothing
 from motley.tasks.kept_data import last_kept
 from motley.tasks.task import Task
 
@@ -179,10 +181,10 @@ def expand(
     grid.
     """
     changes: dict[str, tuple[Experiment, dict[str, Any]]] = {}
+    values = document.of_python(dict(over or {}))
+    numbers = document.of_python(seeds)
     for grid in _chosen(experiment, grids):
-        for result_id, variant in _combinations(
-            experiment, {**grid, **(over or {})}, seeds
-        ).items():
+        for result_id, variant in _combinations(experiment, {**grid, **values}, numbers).items():
             changes.setdefault(result_id, variant)
     return _labelled(list(changes.values()), experiment.name)
 
@@ -452,7 +454,7 @@ def compare(
             f"{list((over or {})[key])!r}",
             stacklevel=2,
         )
-    base = default_folder(base_experiment).parent if out is None else Path(out)
+    base = default_folder(base_experiment).parent if out is None else user_path(out)
     by_itself = progress is None and watched()
     shown = by_itself or bool(progress)
     told: list[str] = []
@@ -515,18 +517,29 @@ def compare(
         told=tuple(told) if known else None,
         made=not done,
     )
-    if (
-        against is not None
-        and comparison.runs
-        and not any(run.directory in reference for run in comparison.runs)
-    ):
-        warnings.warn(
-            f"no run of {against}, the reference, was finished: nothing is compared with it",
-            stacklevel=2,
-        )
+    if against is not None:
+        _check_reference(comparison.runs, reference, against)
+    if progress is None:
+        _warn_of_nothing_learned(comparison.runs)
     if by_itself:
         last_line(runs_in_words(base_experiment.name, comparison.runs, len(failures), base))
     return comparison
+
+
+def _check_reference(runs: Sequence[Run], reference: Sequence[Path], against: str) -> None:
+    """Warn where the chosen reference has no finished run among others."""
+    if runs and not any(run.directory in reference for run in runs):
+        warnings.warn(
+            f"no run of {against}, the reference, was finished: nothing is compared with it",
+            stacklevel=3,
+        )
+
+
+def _warn_of_nothing_learned(runs: Sequence[Run]) -> None:
+    """Warn of runs in which no upload was accepted."""
+    for run in runs:
+        if trouble := learned_nothing(run):
+            warnings.warn(f"{run.name} seed {run.seed}: {trouble}", stacklevel=3)
 
 
 def _both(first: Say, second: Say) -> Say:

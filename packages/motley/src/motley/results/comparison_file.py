@@ -7,6 +7,7 @@ Folders of runs stand in it relative to the folder of the comparison, ``method/r
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,12 +43,21 @@ def read_comparison(folder: Path) -> ComparisonRecord:
 
 def _above(folder: Path) -> ComparisonRecord:
     """Return the record of the comparison that runs below would be of. The folder is the user's own
-    where they are of none: a file there that has not both of a record's fields is passed over."""
+    where they are of none: a file there that has not both of a record's fields is passed over, and
+    one that may be a damaged record with a warning, for finished runs end no command with it."""
     path = folder / FILE
-    record = {} if no_file(path) == "does not exist" else read_json(path)
-    if not isinstance(record, dict) or not record.keys() >= set(ComparisonRecord._fields):
+    try:
+        record = {} if no_file(path) == "does not exist" else read_json(path)
+        if not isinstance(record, dict) or not record.keys() >= set(ComparisonRecord._fields):
+            return ComparisonRecord()
+        return _checked(record, path)
+    except DataError as error:
+        reason = str(error).partition(";")[0]
+        warnings.warn(
+            f"{reason}; it is passed over: runs stand in the order of their folders",
+            stacklevel=2,
+        )
         return ComparisonRecord()
-    return _checked(record, path)
 
 
 def _checked(record: Any, path: Path) -> ComparisonRecord:
@@ -89,12 +99,7 @@ def record_comparison(folder: Path, runs: Sequence[Path], against: Sequence[Path
 
 def in_grid_order(folders: Iterable[Path]) -> list[Path]:
     """Return folders of runs with those of each comparison in its grid's order, at the places that
-    they have among the others; without a record as they come.
-
-    Raises
-    ------
-    DataError: a ``comparison.json`` has a record's fields, but not its lists of names.
-    """
+    they have among the others; without a record as they come."""
     ordered = list(folders)
     places: dict[Path, list[int]] = {}
     for place, run in enumerate(ordered):
@@ -110,12 +115,7 @@ def in_grid_order(folders: Iterable[Path]) -> list[Path]:
 
 def reference_runs(folders: Iterable[Path]) -> list[Path]:
     """Return those of the folders of runs whose comparison has them as its reference; without any,
-    those in the folder of the reference's method, as seeds that were added are.
-
-    Raises
-    ------
-    DataError: a ``comparison.json`` has a record's fields, but not its lists of names.
-    """
+    those in the folder of the reference's method, as seeds that were added are."""
     runs = list(folders)
     against = {
         folder: _above(folder).against

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from motley.core.errors import UserError
-from motley.core.files import no_file
+from motley.core.files import no_file, user_path
 from motley.results import measures
 from motley.results.comparison_file import in_grid_order
 from motley.results.journal import FILE, read_journal
@@ -76,7 +76,7 @@ class LiveFolder:
     """
 
     def __init__(self, directory: str | Path) -> None:
-        self.directory = Path(directory)
+        self.directory = user_path(directory)
         self._seen: dict[Path, tuple[object, Run | None]] = {}
 
     def look(self) -> list[RunProgress]:

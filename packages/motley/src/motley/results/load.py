@@ -27,7 +27,7 @@ from typing_extensions import override
 
 from motley.core.client_names import name_of
 from motley.core.errors import ConfigError, DataError, StoreError, suggest
-from motley.core.files import irregular, is_folder, no_file, private_files
+from motley.core.files import irregular, is_folder, no_file, private_files, user_path
 from motley.results.comparison_file import in_grid_order
 from motley.results.journal import read_journal
 from motley.results.marks import Mark, checksum_of, disagreement, unpack_marks
@@ -280,7 +280,7 @@ def load(directory: str | Path) -> Run:
     ------
     StoreError: there is no run there. DataError: its files are damaged.
     """
-    directory = Path(directory)
+    directory = user_path(directory)
     if not is_folder(directory):
         raise StoreError(
             f"there is no folder {directory}; give the folder of a run (it holds run.json)"
@@ -327,7 +327,7 @@ def load_all(directory: str | Path) -> list[Run]:
     ------
     StoreError: there is none. DataError: the files of one are damaged.
     """
-    directory = Path(directory)
+    directory = user_path(directory)
     if not is_folder(directory):
         raise StoreError(f"there is no folder {directory}; give a folder with runs in it")
     records = sorted(directory.rglob("run.json"))

@@ -45,18 +45,9 @@ def model_health(run: Run) -> list[str]:
             f"{_times(len(restored), 'time')} ({_rounds(restored)}); a smaller learning rate may "
             "help"
         )
-    idle = run.column("rounds", "round")[run.column("rounds", "accepted") == 0].astype(int).tolist()
-    if len(idle) > run.tables["rounds"].num_rows / 2:
-        ends = Counter(run.column("clients", "outcome").tolist())
-        ended = (
-            ", ".join(f"{count} {outcome}" for outcome, count in ends.most_common())
-            or "nobody was asked"
-        )
-        troubles.append(
-            f"no upload was accepted in {len(idle)} of {run.tables['rounds'].num_rows} rounds "
-            f"({_rounds(idle)}), and nothing was learned in them (what came of all dispatches: "
-            f"{ended})"
-        )
+    rounds = run.tables["rounds"].num_rows
+    if len(idle := _idle_rounds(run)) > rounds / 2:
+        troubles.append(_learned_nothing(run, idle))
     since = ruined_since(run)
     if since is not None and not restored:
         troubles.append(
@@ -64,6 +55,32 @@ def model_health(run: Run) -> list[str]:
             "learning rate may help"
         )
     return troubles
+
+
+def learned_nothing(run: Run) -> str | None:
+    """Return in a sentence that no upload of the whole run was accepted; None where one was, or
+    where there was no round."""
+    idle = _idle_rounds(run)
+    every_round = bool(idle) and len(idle) == run.tables["rounds"].num_rows
+    return _learned_nothing(run, idle) if every_round else None
+
+
+def _idle_rounds(run: Run) -> list[int]:
+    """Return the rounds in which no upload was accepted."""
+    accepted = run.column("rounds", "accepted")
+    return [int(number) for number in run.column("rounds", "round")[accepted == 0]]
+
+
+def _learned_nothing(run: Run, idle: Sequence[int]) -> str:
+    ends = Counter(run.column("clients", "outcome").tolist())
+    ended = (
+        ", ".join(f"{count} {outcome}" for outcome, count in ends.most_common())
+        or "nobody was asked"
+    )
+    return (
+        f"no upload was accepted in {len(idle)} of {run.tables['rounds'].num_rows} rounds "
+        f"({_rounds(idle)}), and nothing was learned in them (what came of all dispatches: {ended})"
+    )
 
 
 def ruined_since(run: Run) -> int | None:

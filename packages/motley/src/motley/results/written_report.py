@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 from motley.core.extensions import extension, not_installed
+from motley.core.modules_loading import collector_off
 from motley.results.load import Run
+
+
+def load_report() -> None:
+    """Import what :func:`write_report` and the tables on the terminal need; what is missing is said
+    where it is used."""
+    with suppress(ImportError), collector_off():
+        import_module("scipy.special")
+        for name in ("report", "plot"):
+            extension("function", name)
 
 
 def write_report(

@@ -10,6 +10,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -398,10 +399,29 @@ def hooked(module: nn.Module) -> bool:
     ) or any(p._backward_hooks or p._post_accumulate_grad_hooks for p in module.parameters())
 
 
+@contextmanager
+def torch_defaults() -> Iterator[None]:
+    """Let torch make tensors in float32 on the CPU, and record what gradients need, inside the
+    block, whatever the process's default type, device and mode are: weights that are drawn in
+    another type are other numbers."""
+    before = torch.get_default_dtype()
+    on_cpu = torch.get_default_device().type == "cpu"
+    torch.set_default_dtype(torch.float32)
+    try:
+        with (
+            nullcontext() if on_cpu else torch.device("cpu"),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def construct(factory: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """Return a fresh module with weights drawn from ``seed``; torch's process-wide generator is
-    restored."""
-    with _BUILDING, torch.random.fork_rng(devices=[]):
+    """Return a fresh module with weights drawn from ``seed``; torch's process-wide generator and
+    defaults are restored."""
+    with _BUILDING, torch.random.fork_rng(devices=[]), torch_defaults():
         torch.default_generator.manual_seed(seed)
         return factory()
 

@@ -445,7 +445,8 @@ def _tried(
         return federation, _try(make, federation, transform, fewest)
     except ModelError:
         embeds = any(
-            isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in make().modules()
+            isinstance(module, nn.Embedding | nn.EmbeddingBag)
+            for module in construct(make, 0).modules()
         )
         if not integers or embeds:  # an embedding's own message says what is wrong with the numbers
             raise
@@ -475,6 +476,7 @@ def _try(
     second = outputs_of(construct(make, 0), batch, want, shortest)
     if first.shape[-1] < least:
         raise _too_few_outputs(federation, first.shape[-1], want[-1])
+    _check_evaluation(construct(make, 0).eval(), batch.clone(), first)
     if not torch.equal(passed_once, batch):  # ReLU(inplace=True) changes it once, and no more
         raise ModelError(
             "the forward of the model changes its input in place (as x -= 1 does), and a batch may "
@@ -483,6 +485,25 @@ def _try(
     if not torch.allclose(first, second, equal_nan=True):
         raise ModelError(_why_different(make, batch))
     return first
+
+
+def _check_evaluation(module: nn.Module, batch: Tensor, trained: Tensor) -> None:
+    """Refuse a model, in evaluation mode, that gives something else there than in training."""
+    kind = class_name(module)
+    try:
+        with torch.no_grad():
+            outputs = module(batch)
+    except Exception as error:  # a user's forward may raise anything
+        raise ModelError(
+            f"the {kind} cannot take a batch of shape {list(batch.shape)} in evaluation mode: "
+            f"{_reason(error)}"
+        ) from error
+    if not isinstance(outputs, Tensor) or outputs.shape != trained.shape:
+        shape = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise ModelError(
+            f"the {kind} gives {shape} in evaluation mode and {list(trained.shape)} in training; "
+            "return the scores alone, one tensor, in training and in evaluation"
+        )
 
 
 def _why_different(make: Callable[[], nn.Module], batch: Tensor) -> str:

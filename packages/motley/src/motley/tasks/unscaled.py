@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from motley.tasks.flat import construct
 from motley.tasks.task import Federation, Transform, model_input
 
 UNSCALED = 10.0
@@ -59,9 +60,8 @@ def warn_of_unscaled(
     if not len(rows) or federation.x.dtype == torch.int64:
         return
     sample = federation.x[torch.from_numpy(rows[:: max(1, len(rows) // SAMPLES)][:SAMPLES])]
-    received = _first_inputs(
-        make(), model_input(sample if transform is None else transform(sample, None), torch.float32)
-    )
+    inputs = model_input(sample if transform is None else transform(sample, None), torch.float32)
+    received = _first_inputs(construct(make, 0), inputs)
     if received is None:
         return
     size = float(received.double().square().mean().sqrt())

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from motley.core.arrays import Floats, Ids
 from motley.core.errors import ConfigError, DataError, suggest
-from motley.core.files import is_file, where_paths_start
+from motley.core.files import is_file, user_path, where_paths_start
 from motley.core.keys import Key
 
 Assign = Literal["in_turn", "random"]
@@ -30,7 +29,7 @@ def columns(file: str, needed: Sequence[str], optional: Sequence[str] = ()) -> d
     DataError: no such file, not a CSV or Parquet file, a needed column is missing, no rows, or a
     value that is no number.
     """
-    path = Path(file).expanduser()
+    path = user_path(file)
     if not file or not is_file(path):
         raise DataError(
             f"got {file!r}; expected the path of a .csv or .parquet file that "

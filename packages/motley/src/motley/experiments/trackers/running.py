@@ -30,22 +30,24 @@ class Trackers:
     Parameters
     ----------
     trackers: names, or tables of those that are to connect to a server.
-    run: what they are told of the run.
+    run: returns what they are told of the run; called where there are trackers.
     """
 
-    def __init__(self, trackers: Sequence[str | Mapping[str, Any]], run: TrackedRun) -> None:
+    def __init__(
+        self, trackers: Sequence[str | Mapping[str, Any]], run: Callable[[], TrackedRun]
+    ) -> None:
         self._tables = [{"name": entry} if isinstance(entry, str) else entry for entry in trackers]
         self._run = run
         self._active: dict[str, Tracker] = {}
 
     def begin(self, start: int) -> None:
         """Begin, or go on after round ``start`` of the run's tables."""
-        run = replace(
-            self._run,
-            start=start,
-            history=partial(_rounds_until, self._run, start) if start else tuple,
-        )
         for table in self._tables:
+            run = replace(
+                self._run(),
+                start=start,
+                history=partial(_rounds_until, self._run(), start) if start else tuple,
+            )
             name = table["name"]
             with self._guarded(name):
                 self._active[name] = TRACKERS.get(name)()
@@ -63,7 +65,7 @@ class Trackers:
 
     def finish(self, written: Mapping[str, Mark]) -> None:
         """Report that the run is finished; ``written``: what counts of its tables."""
-        final = cache(lambda: final_figures(_run_of(self._run.folder, written)))
+        final = cache(lambda: final_figures(_run_of(self._run().folder, written)))
         self._each(lambda tracker: tracker.end("finished", final()))
         self._active.clear()
 
@@ -119,18 +121,22 @@ def tracked(
     group: the comparison that it belongs to; by default one of its own, in the folder above.
     kind: ``simulation`` or ``deployment``.
     """
-    group = group or RunGroup(path.parent, experiment.method or experiment.name)
-    about = TrackedRun(
-        experiment=experiment.name,
-        label=group.label,
-        seed=experiment.seed,
-        run_id=experiment.run_id(),
-        kind=kind,
-        version=installed_versions().get("motley", "unknown"),
-        config=experiment.resolved(),
-        folder=path,
-        store=group.folder,
-    )
+    within = group or RunGroup(path.parent, experiment.method or experiment.name)
+
+    @cache
+    def about() -> TrackedRun:
+        return TrackedRun(
+            experiment=experiment.name,
+            label=within.label,
+            seed=experiment.seed,
+            run_id=experiment.run_id(),
+            kind=kind,
+            version=installed_versions().get("motley", "unknown"),
+            config=experiment.resolved(),
+            folder=path,
+            store=within.folder,
+        )
+
     trackers = Trackers(experiment.log, about)
     try:
         yield trackers
