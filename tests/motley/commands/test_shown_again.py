@@ -110,7 +110,8 @@ def _no_report(base: Path) -> None:
 
 
 def _other_report(base: Path) -> None:
-    (base / "report.html").write_text("another")
+    with (base / "report.html").open("a", encoding="utf-8") as page:
+        page.write("another")
 
 
 def _locked(base: Path) -> None:

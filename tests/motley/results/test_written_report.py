@@ -27,6 +27,26 @@ def test_what_an_entry_point_names_writes_it(monkeypatch, tmp_path):
     assert written.read_text() == f"{runs[0].name} 0.5 True"
 
 
+@pytest.mark.parametrize("text", ["<html><title>My results</title></html>", "mine"])
+def test_a_page_of_the_users_own_stays(monkeypatch, tmp_path, text):
+    """``motley compare --out .`` beside a page of that name."""
+    _put(monkeypatch, ("report", f"{__name__}:_page", "motley.function"))
+    page = tmp_path / "report.html"
+    page.write_text(text)
+    with pytest.warns(UserWarning, match=r"report\.html is no report of Motley's and stays"):
+        assert write_report([fake.run()], page) is None
+    assert page.read_text() == text
+
+
+def test_an_earlier_report_and_an_empty_file_are_written_over(monkeypatch, tmp_path):
+    _put(monkeypatch, ("report", f"{__name__}:_page", "motley.function"))
+    page = tmp_path / "report.html"
+    for text in ("<head><title>\n a \u00b7 Motley report</title>", ""):
+        page.write_text(text, encoding="utf-8")
+        assert write_report([fake.run()], page) == page
+        assert page.read_text() != text
+
+
 def _page(runs, page, target, plain_intervals):
     page.write_text(f"{runs[0].name} {target} {plain_intervals}")
     return page

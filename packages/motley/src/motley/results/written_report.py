@@ -9,8 +9,12 @@ from importlib import import_module
 from pathlib import Path
 
 from motley.core.extensions import extension, not_installed
+from motley.core.files import is_file
 from motley.core.modules_loading import collector_off
 from motley.results.load import Run
+
+_HEAD_BYTES = 2**16
+"""Of a page, in which its title stands: names of many runs may be in it."""
 
 
 def load_report() -> None:
@@ -25,11 +29,28 @@ def load_report() -> None:
 def write_report(
     runs: Sequence[Run], page: Path, target: float | None = None, *, plain_intervals: bool = False
 ) -> Path | None:
-    """Write the report of runs to a page, as :func:`motley.report` does, and return the page; where
-    ``motley-report`` is not installed, warn of it and return None: the runs are finished."""
+    """Write the report of runs to a page, as :func:`motley.report` does, and return the page. Where
+    ``motley-report`` is not installed, or a page of another kind lies there, warn of it and return
+    None: the runs are finished."""
     report = extension("function", "report")
     if report is None:
         warnings.warn(f"no report is written: {not_installed('report')}", stacklevel=2)
         return None
+    if _of_another(page):
+        warnings.warn(
+            f"{page} is no report of Motley's and stays as it is; motley report FOLDER --out "
+            "runs.html writes one beside it",
+            stacklevel=2,
+        )
+        return None
     written: Path = report(runs, page, target, plain_intervals=plain_intervals)
     return written
+
+
+def _of_another(page: Path) -> bool:
+    """Return whether a file lies there whose title is not that of a report."""
+    if not is_file(page):
+        return False
+    with page.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    return bool(head) and b"Motley report</title>" not in head
