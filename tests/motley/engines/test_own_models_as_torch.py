@@ -285,7 +285,8 @@ class Worse(Masked):
 
 
 def test_a_buffer_that_becomes_nan_is_rejected() -> None:
-    run = trained(lambda: Worse(MASK), rows((5, 9), 4))
+    with pytest.warns(UserWarning, match=r"no upload was accepted .* 2 rejected"):
+        run = trained(lambda: Worse(MASK), rows((5, 9), 4))
     assert run.column("rounds", "rejected").tolist() == [2]
 
 

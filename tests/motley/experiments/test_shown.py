@@ -70,7 +70,8 @@ def test_each_object_is_one_short_line(found: Any) -> None:
 
 def test_a_run_in_which_nothing_was_learned_says_so(tmp_path: Path) -> None:
     keys = {**KEYS, "local": {"steps": 1, "optimizer": {"name": "sgd", "lr": 1e30}}}
-    ruined = motley.run(keys, out=tmp_path / "ruined")
+    with pytest.warns(UserWarning, match="no upload was accepted in 3 of 3 rounds"):
+        ruined = motley.run(keys, out=tmp_path / "ruined")
     for shown in (repr(ruined), ruined._repr_html_()):
         assert "no upload was accepted in 3 of 3 rounds (rounds 1, 2, 3)" in shown
 

@@ -58,9 +58,9 @@ def model_health(run: Run) -> list[str]:
 
 
 def learned_nothing(run: Run) -> str | None:
-    """Return in a sentence that no upload of the whole run was accepted; None where one was, or
-    where there was no round."""
-    idle = _idle_rounds(run)
+    """Return in a sentence that no upload of the whole run was accepted; None where one was, where
+    there was no round, or where the run stood still, which is said as it ends."""
+    idle = _idle_rounds(run) if run.standstill is None else []
     every_round = bool(idle) and len(idle) == run.tables["rounds"].num_rows
     return _learned_nothing(run, idle) if every_round else None
 
