@@ -63,6 +63,23 @@ def test_without_one_it_is_missed_in_one_sentence(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_cannot_be_imported_beforehand_ends_nothing():
+    """An unknown backend of matplotlib is a ValueError at its import, while runs are under way."""
+    program = """
+from motley.results.written_report import load_report
+load_report()
+try:
+    import matplotlib
+except ValueError:
+    print("unknown")
+"""
+    environment = {**os.environ, "PYTHONPATH": PYTHONPATH, "MPLBACKEND": "bogus"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "unknown"
+
+
 def test_all_that_it_needs_is_imported_beforehand():
     program = """
 import sys

@@ -92,7 +92,6 @@ _FAILING = ("strict", "surrogateescape")
 """How a stream treats a letter that its encoding lacks, where it raises an error."""
 _LONGEST = 1000
 """Characters of an error message; the middle of a longer one is left out."""
-"""Columns of the summary where no terminal says how wide it is."""
 
 
 _BESIDE = (

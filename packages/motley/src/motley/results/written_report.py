@@ -18,9 +18,9 @@ _HEAD_BYTES = 2**16
 
 
 def load_report() -> None:
-    """Import what :func:`write_report` and the tables on the terminal need; what is missing is said
-    where it is used."""
-    with suppress(ImportError), collector_off():
+    """Import what :func:`write_report` and the tables on the terminal need. What is missing or
+    cannot be imported is said where it is used: runs may be under way here."""
+    with suppress(Exception), collector_off():
         import_module("scipy.special")
         for name in ("report", "plot"):
             extension("function", name)
