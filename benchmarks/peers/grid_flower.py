@@ -5,7 +5,8 @@ run as FedAvg here, which costs less than they would."""
 from __future__ import annotations
 
 from flower_client import client_app, simulate
-from grid_work import CLIENTS, COHORT, GridRun, accuracy, digits_model, grid_run, train_client
+from grid_work import CLIENTS, COHORT, GridRun, accuracy, digits_model, grid_run
+from work import train
 
 MU = 0.01
 
@@ -55,7 +56,9 @@ def main() -> None:
     torch.manual_seed(run.seed)
     proximal = MU if run.algorithm == "fedprox" else 0.0
     app = client_app(
-        digits_model, run.samples, lambda model, x, y: train_client(model, x, y, proximal)
+        digits_model,
+        run.samples,
+        lambda model, x, y: train(model, x, y, run, proximal=proximal),
     )
     simulate(server_app(run), app, CLIENTS)
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from work import batches
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -37,6 +36,9 @@ class GridRun:
     algorithm: str
     seed: int
     rounds: int
+    epochs: int = EPOCHS
+    batch: int = BATCH
+    lr: float = LR
 
     def samples(self, client: int | str = "") -> tuple[Tensor, Tensor]:
         """Return inputs and labels of a client; of the test without one."""
@@ -87,28 +89,6 @@ def digits_model() -> nn.Module:
         nn.ReLU(),
         nn.Linear(200, 10),
     )
-
-
-def train_client(model: nn.Module, x: Tensor, y: Tensor, proximal: float = 0.0) -> int:
-    """Train a client's model in place as a textbook does; return the number of steps. ``proximal``
-    is FedProx's mu."""
-    import torch
-    from torch import nn
-
-    optimizer = torch.optim.SGD(model.parameters(), LR)
-    received = [parameter.detach().clone() for parameter in model.parameters()]
-    steps = 0
-    for _ in range(EPOCHS):
-        for inputs, labels in batches(x, y, BATCH):
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(inputs), labels)
-            if proximal:
-                pairs = zip(model.parameters(), received, strict=True)
-                loss = loss + 0.5 * proximal * sum((w - at).square().sum() for w, at in pairs)
-            loss.backward()
-            optimizer.step()
-            steps += 1
-    return steps
 
 
 def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:

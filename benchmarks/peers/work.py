@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -287,17 +287,36 @@ def batches(x: Tensor, y: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         yield x[at], y[at]
 
 
-def train(model: nn.Module, x: Tensor, y: Tensor, run: Run) -> int:
-    """Train a client's model in place as a textbook does; return the number of steps."""
+class LocalWork(Protocol):
+    """Local epochs, batch size and learning rate of a run."""
+
+    @property
+    def epochs(self) -> int: ...
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def lr(self) -> float: ...
+
+
+def train(model: nn.Module, x: Tensor, y: Tensor, run: LocalWork, *, proximal: float = 0.0) -> int:
+    """Train a client's model in place as a textbook does; return the number of steps. ``proximal``
+    is FedProx's mu."""
     from torch import nn, optim
 
     optimizer = optim.SGD(model.parameters(), run.lr)
+    received = [parameter.detach().clone() for parameter in model.parameters() if proximal]
     done = 0
     model.train()
     for _ in range(run.epochs):
         for inputs, targets in batches(x, y, run.batch):
             optimizer.zero_grad()
-            nn.functional.cross_entropy(model(inputs), targets).backward()
+            loss = nn.functional.cross_entropy(model(inputs), targets)
+            if proximal:
+                pairs = zip(model.parameters(), received, strict=True)
+                loss = loss + 0.5 * proximal * sum((w - at).square().sum() for w, at in pairs)
+            loss.backward()
             optimizer.step()
             done += 1
     return done

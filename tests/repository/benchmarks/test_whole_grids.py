@@ -42,9 +42,12 @@ def test_every_sample_of_the_digits_is_given_once(tmp_path: Path) -> None:
 def test_model_and_local_steps_are_those_of_the_experiment() -> None:
     """By hand: 48 samples are three batches of 16, five times; 49 are four."""
     import torch
-    from grid_work import digits_model, train_client
+    from grid_work import GridRun, digits_model
+    from work import train
 
     from motley.tasks.models import factory
+
+    run = GridRun(data=Path(), out=Path(), algorithm="fedavg", seed=0, rounds=1)
 
     own = factory("mlp", (1, 8, 8), 10)()
     torch.manual_seed(0)
@@ -52,21 +55,23 @@ def test_model_and_local_steps_are_those_of_the_experiment() -> None:
     assert [w.shape for w in model.parameters()] == [w.shape for w in own.parameters()]
     for samples, steps in ((48, 15), (49, 20)):
         x, y = torch.rand(samples, 1, 8, 8), torch.zeros(samples, dtype=torch.int64)
-        assert train_client(model, x, y) == steps
+        assert train(model, x, y, run) == steps
 
 
 @pytest.mark.usefixtures("peers")
 def test_the_proximal_term_pulls_towards_what_was_received() -> None:
     import torch
-    from grid_work import digits_model, train_client
+    from grid_work import GridRun, digits_model
+    from work import train
 
+    run = GridRun(data=Path(), out=Path(), algorithm="fedprox", seed=0, rounds=1)
     x, y = torch.rand(64, 1, 8, 8), torch.arange(64) % 10
     moved = []
     for proximal in (0.0, 10.0):
         torch.manual_seed(0)
         model = digits_model()
         before = torch.cat([w.detach().clone().ravel() for w in model.parameters()])
-        train_client(model, x, y, proximal)
+        train(model, x, y, run, proximal=proximal)
         after = torch.cat([w.detach().ravel() for w in model.parameters()])
         moved.append(float((after - before).norm()))
     assert moved[1] < 0.8 * moved[0]
