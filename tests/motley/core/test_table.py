@@ -128,7 +128,15 @@ def test_rows_are_looked_up_where_gaps_are_few(known, asked):
         ]
 
 
-@given(st.lists(st.integers(0, 30), unique=True), st.lists(st.integers(0, 30)))
-def test_a_table_grows_to_the_ids_of_both(known, new):
-    table = ClientTable({"v": 0.0}).grow(known).grow(new)
-    assert table.ids.tolist() == sorted({*known, *new})
+@given(
+    st.lists(st.integers(0, 30), unique=True),
+    st.lists(st.integers(0, 30)),
+    st.sampled_from([1, 1_000_000, -1_000_000]),
+)
+def test_a_table_grows_to_the_ids_of_both(known, new, scale):
+    """Ids with few gaps are marked; those far apart, and negative ones, are sorted."""
+    old = scale * np.array(known, np.int64)
+    added = scale * np.array(new, np.int64)
+    table = ClientTable({"v": 0.0}).grow(old).grow(added)
+    assert table.ids.dtype == np.int64
+    assert table.ids.tolist() == sorted({*old.tolist(), *added.tolist()})

@@ -135,7 +135,7 @@ def times_of(
     inputs: Any, split: RowSplit | None, count: int, where: str
 ) -> tuple[Any, NDArray[Any]]:
     """Return inputs without the column by which rows are divided, and its values ``[count]``; whole
-    numbers for rows that come in their order, or the array given.
+    numbers for rows that come in their order, or the array given; ``[0]`` where nothing divides.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def times_of(
     DataError: no such column, or a column of an array.
     """
     if split is None:
-        return inputs, np.arange(count)
+        return inputs, np.empty(0, np.int64)
     if not isinstance(split.by, str):
         return inputs, np.asarray(split.by)
     columns = list(getattr(inputs, "column_names", ()))
