@@ -61,6 +61,8 @@ KEYS = [
     SetKeys("rounds beside stop", ("rounds=3",), r"rounds: .*write stop = \{ rounds = 3 \}"),
     SetKeys("the rate at the top", ("lr=0.1",), r"lr: .*write local\.optimizer\.lr"),
     SetKeys("a negative rate", ("local.optimizer.lr=-0.1",), r"lr = -0\.1; expected a positive"),
+    SetKeys("a rate beyond float32", ("local.optimizer.lr=1e39",), r"lr: got 1e\+39; .*3\.4e\+38"),
+    SetKeys("a pull beyond float32", ("algorithm={name='fedprox',mu=1e300}",), r"mu: got 1e\+300;"),
     SetKeys("an empty batch", ("local.batch_size=0",), r"batch_size: got 0; expected at least 1"),
     SetKeys("a share in percent", ("participation=10",), r"participation: got 10; .*at most 1"),
     SetKeys("more asked than there are", ("cohort=11",), r"got 11, more than .* 10; .*at most 10"),
@@ -350,7 +352,11 @@ class Call(NamedTuple):
     message: str
 
 
+SMALL = {"task": "quadratic", "population": 2, "cohort": 1, "stop": {"rounds": 1}}
 CALLS = [
+    Call("no path", lambda: motley.load(None), r"got None; expected a path"),  # type: ignore[arg-type]
+    Call("a number as a folder", lambda: motley.run(SMALL, out=3), r"got 3; expected a path"),  # type: ignore[arg-type]
+    Call("no function", lambda: motley.run(SMALL, on_round=3), r"on_round: got 3; .* a function"),  # type: ignore[arg-type]
     Call("labels for fewer rows", lambda: _task(y=Y[:20]), r"24 samples and 20 labels"),
     Call("a gap among numbers", lambda: _task(x=np.where(X > 1, np.nan, X)), r"NaN in x"),
     Call("classes from 1", lambda: _run(_task(y=Y + 1)), r"label 2, and the model has 2 outputs"),
@@ -493,6 +499,7 @@ def test_keys_of_tables_beside_arrays(key: str, refused: Refused) -> None:
         Path("mistake.npz").unlink()
 
 
+@pytest.mark.filterwarnings("ignore:.*no sample has the label 0")
 @pytest.mark.parametrize("row", CALLS, ids=lambda row: row.name)
 def test_calls(row: Call, place: Path) -> None:
     with pytest.raises(motley.MotleyError, match=row.message):

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from motley.core.errors import DataError, StoreError
+from motley.core.errors import ConfigError, DataError, StoreError
 from motley.core.strict_json import to_json
 
 SECRET = "secret.json"
@@ -213,7 +213,14 @@ def check_file(path: Path) -> Path:
 
 def user_path(path: str | os.PathLike[str]) -> Path:
     """Return a path as a shell has it: with the home folder in place of ``~`` at its start, which a
-    shell leaves in ``--out=~/runs`` and Python everywhere. Arrow would do so on its own."""
+    shell leaves in ``--out=~/runs`` and Python everywhere. Arrow would do so on its own.
+
+    Raises
+    ------
+    ConfigError: it is no path.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"got {path!r}; expected a path: a string or a pathlib.Path")
     try:
         return Path(path).expanduser()
     except RuntimeError:  # nobody here has this name, so it is that of a file

@@ -12,10 +12,12 @@ against the dataclass they name, through the catalogues.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
+import numpy as np
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -361,8 +363,26 @@ class Experiment(ShownExperiment, BaseModel):
                 "precision",
             )
         self.local.work()
+        self._check_magnitudes()
         if self.init is not None:
             _ = self.init.hashed  # the file is there, and as it was
+
+    def _check_magnitudes(self) -> None:
+        """Refuse numbers of the training that its type does not hold."""
+        largest = float(np.finfo(self.dtype).max)
+        tables = {
+            "algorithm": self.algorithm,
+            "local.optimizer": self.local.optimizer,
+            "local.lr_schedule": self.local.lr_schedule,
+        }
+        for key, table in tables.items():
+            for option, value in table.items():
+                if isinstance(value, float) and largest < abs(value) < math.inf:
+                    raise ConfigError(
+                        f"got {value:g}; expected at most {largest:.2g}, the largest number of "
+                        f"{self.dtype}",
+                        f"{key}.{option}",
+                    )
 
     def _check_name(self) -> None:
         """Refuse a name that no folder can have, or that would command a terminal."""
