@@ -361,6 +361,23 @@ def test_an_interrupted_run_is_not_begun_again_by_accident(
         run(make(rounds=12, seed=1), out=tmp_path / "r", resume=True)
 
 
+def test_torch_s_precision_of_products_is_one_of_the_numerics(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        held = run(experiment, out=tmp_path / "r")
+        assert "float32_matmul_precision=medium" in held.meta["numerics"]["kernels"]
+    finally:
+        torch.set_float32_matmul_precision(before)
+    record = RunFolder(tmp_path / "r").read()
+    assert record is not None
+    RunFolder(tmp_path / "r").write({**record, "finished": False})
+    with pytest.raises(NumericsError, match=r"began with kernels = 'float32_matmul_precision=med"):
+        run(experiment, out=tmp_path / "r", resume=True)
+
+
 def test_other_numerics_are_refused_unless_allowed(experiment: Experiment, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Writer, "flush", _crash_after(6, Writer.flush, False))

@@ -122,6 +122,9 @@ def run(
     -------
     ``motley.run("exp.toml").tables["evaluations"].to_pandas()``
     """
+    for name, hook in (("on_round", on_round), ("on_end", on_end)):
+        if hook is not None and not callable(hook):
+            raise ConfigError(f"got {hook!r}; expected a function", name)
     with imports(allow_import):
         experiment = as_experiment(
             experiment if task is None else with_own(experiment, task), overrides
@@ -456,10 +459,13 @@ def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
     else:
         instructions = torch.backends.cpu.get_cpu_capability()
     shape = engine.worker_shape
+    machine = dict(arithmetic())
+    if (chosen := torch.get_float32_matmul_precision()) != "highest":
+        machine["kernels"] = f"{machine['kernels']} float32_matmul_precision={chosen}".strip()
     return {
         "torch": torch.__version__,
         "instructions": instructions,
-        **arithmetic(),
+        **machine,
         "threads": engine.threads,
         "torch_threads": at_once(engine.inner),
         "engine": engine.name,
