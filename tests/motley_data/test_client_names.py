@@ -237,6 +237,7 @@ def test_a_gap_in_a_file_names_the_client_and_its_row(tmp_path: Path) -> None:
         build({**keys, "scale": "client"})
 
 
+@pytest.mark.filterwarnings("ignore:.*no sample has the label")
 def test_a_label_without_an_output_names_its_client_and_row() -> None:
     y = np.where(np.arange(12) == 4, 7, Y)
     with pytest.raises(

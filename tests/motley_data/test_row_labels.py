@@ -34,7 +34,6 @@ def load(path: Path, rows: list[str], head: str = "site,v,label", **options: Any
         ("1 2 2", [0, 1, 1], 2, ("1", "2")),
         ("9 10 100", [0, 1, 2], 3, ("9", "10", "100")),
         ("0 1 0", [0, 1, 0], 2, ()),
-        ("0 1 3 0", [0, 1, 3, 0], 4, ()),  # class 2 has no row
         ("0 10 20", [0, 1, 2], 3, ("0", "10", "20")),
         ("1.0 2.0 2.0", [0, 1, 1], 2, ("1", "2")),
         ("True False True", [1, 0, 1], 2, ()),
@@ -48,6 +47,38 @@ def test_each_label_is_a_class(
     rows = [f"A,{k},{label}" for k, label in enumerate(labels.split())]
     made = load(tmp_path / "t.csv", rows)
     assert (made.y.tolist(), made.classes, made.names) == (y, classes, names)
+
+
+def test_a_class_without_a_row_is_told(tmp_path: Path) -> None:
+    rows = [f"A,{k},{label}" for k, label in enumerate((0, 1, 3, 0))]
+    with pytest.warns(
+        UserWarning, match=r"t\.csv: no sample has the label 2, .* task\.classes = 4"
+    ):
+        made = load(tmp_path / "t.csv", rows)
+    assert (made.y.tolist(), made.classes, made.names) == ([0, 1, 3, 0], 4, ())
+    assert load(tmp_path / "t.csv", rows, classes=4).y.tolist() == [0, 1, 3, 0]
+    x = np.zeros((9, 2), np.float32)
+    with pytest.warns(
+        UserWarning,
+        match=r"^the arrays given: no sample has the labels 0, 1, 2, 4, 6, \.\., and the model "
+        r"gets 9 classes, 0 to 8; number the classes without gaps from 0, or write classes=9 to ",
+    ):
+        assert from_arrays(x, [3, 5, 8] * 3, [0, 0, 0, 1, 1, 1, 2, 2, 2]).classes == 9
+
+
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        (None, "the label is missing; fill or drop such rows"),
+        (float("nan"), "the label is missing; fill or drop such rows"),
+        (2.5, r"the label is 2\.5 \(float\), and others are words; .* y\.astype\(str\)"),
+        (1, r"the label is 1 \(int\), and others are words"),
+    ],
+)
+def test_labels_that_are_no_words_among_words(label: Any, message: str) -> None:
+    y = np.array(["a", label, "b", "a"], dtype=object)
+    with pytest.raises(DataError, match=rf"client 0, row 2 of the arrays given: {message}"):
+        from_arrays(np.zeros((4, 2), np.float32), y, [0, 0, 1, 1])
 
 
 def test_the_number_of_classes_says_what_numbers_are(tmp_path: Path) -> None:
@@ -527,7 +558,7 @@ def test_clients_of_a_frame_keep_their_numbers() -> None:
     frame = {"v": [k / 7 for k in range(60)], "y": [1, 2] * 30, "who": ids * 2}
     made = from_arrays(frame, "y", "who")
     assert (made.client_names[0], len(made), made.names) == ("who=10", 30, ("1", "2"))
-    alone = from_arrays({"v": frame["v"], "who": frame["who"]}, frame["y"], "who")
+    alone = from_arrays({"v": frame["v"], "who": frame["who"]}, frame["y"], "who", classes=3)
     assert alone.client_names == made.client_names
     gap = {"v": [0.5, 1.5, 2.5, 3.5], "y": ["a", "?", "b", "a"], "who": ["A", "A", "B", None]}
     with pytest.raises(DataError, match=r"the client is missing in column 'who'"):

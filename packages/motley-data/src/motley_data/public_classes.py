@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -44,6 +45,7 @@ def with_classes(
             raise ConfigError("these targets are no classes; leave classes out", "task.classes")
         return dataset
     if classes is None:
+        _warn_of_gaps(dataset, where, line)
         collected = {
             "the classes are collected": ("task.classes", f"{line}, or the list of their names")
         }
@@ -79,6 +81,30 @@ def with_classes(
             )
     y = _renumbered(dataset.y, [names.index(name) for name in dataset.names])
     return dataclasses.replace(dataset, y=y, classes=count, names=names)
+
+
+_FIRST_ROWS = 2**14
+"""Rows in which nearly always every class has a sample."""
+
+
+def _warn_of_gaps(dataset: Dataset, where: str, line: str) -> None:
+    """Warn that classes, which are the numbers up to the largest label, have no sample: labels may
+    be numbered from 1, or be codes with gaps."""
+    if dataset.names or dataset.classes is None or dataset.targets != "classes":
+        return
+    for part in (dataset.y[:_FIRST_ROWS], dataset.y):
+        counts = torch.bincount(part, minlength=dataset.classes)
+        empty = (counts == 0).nonzero().flatten().tolist()
+        if not empty or len(empty) == dataset.classes - 1:  # none, or all but one: unlabelled data
+            return
+    several = len(empty) > 1
+    shown = ", ".join(map(str, empty[:5])) + (", .." if len(empty) > 5 else "")
+    warnings.warn(
+        f"{where}: no sample has the label{'s' * several} {shown}, and the model gets "
+        f"{dataset.classes} classes, 0 to {dataset.classes - 1}; number the classes without gaps "
+        f"from 0, or write {line.replace('10', str(dataset.classes))} where that is their number",
+        stacklevel=3,
+    )
 
 
 def _renumbered(y: Tensor, numbers: Sequence[int]) -> Tensor:

@@ -471,7 +471,7 @@ def read_targets(
             for i, row in enumerate(labels.reshape(n, -1))
             if not all(isinstance(word, str) for word in row)
         )
-        raise DataError(f"{row_of(where, row)}: the label is missing; fill or drop such rows")
+        raise DataError(f"{row_of(where, row)}: {_no_word(labels.reshape(n, -1)[row])}")
     if labels.dtype.kind in "UO":
         words, labels = np.unique(labels.astype(str), return_inverse=True)
         refuse_variants(words.tolist(), str(where))
@@ -480,6 +480,17 @@ def read_targets(
             words, labels = words[order], np.argsort(order)[labels]
         names = tuple(str(word) for word in words)
     return *class_labels(labels, where, n, len(names) or None, positions=True), names
+
+
+def _no_word(labels: NDArray[Any]) -> str:
+    """Return in words what is wrong with the labels of a row, among others that are words."""
+    label = next(label for label in labels.tolist() if not isinstance(label, str))
+    if label is None or label != label:
+        return "the label is missing; fill or drop such rows"
+    return (
+        f"the label is {label!r} ({type(label).__name__}), and others are words; make all of them "
+        "words, y.astype(str), or whole numbers 0 .. C - 1"
+    )
 
 
 def builtin_table(name: str, classes: bool) -> tuple[NDArray[Any], NDArray[Any], tuple[str, ...]]:
