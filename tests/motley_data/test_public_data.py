@@ -131,6 +131,25 @@ def test_the_bits_of_a_run_are_the_same_from_every_layout(
     assert len(ids) == len(models) == len(tables) == 1
 
 
+@pytest.mark.parametrize("folder", ["home/here", "~/here"])
+def test_a_folder_of_data_is_a_string_as_well_as_a_path(
+    folder: str, empty: Path, mnist: Halves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layouts.pack(empty / "home" / "here", mnist, monkeypatch)
+    keys = {
+        "population": 4,
+        "cohort": 2,
+        "stop": {"rounds": 1},
+        "partition": "iid",
+        "task": {"name": "image", "data": "mnist", "model": "logistic_regression"},
+    }
+    assert motley.run(keys, out="alone", data=folder).finished
+    assert motley.compare(keys, seeds=[0], out="together", data=folder).runs[0].finished
+    assert not motley.build(keys, data=folder).done
+    monkeypatch.setenv("MOTLEY_DATA", folder)
+    assert not motley.build(keys).done
+
+
 def test_a_sweep_reads_a_set_once_and_writes_nothing_into_it(
     empty: Path, mnist: Halves, monkeypatch: pytest.MonkeyPatch
 ) -> None:

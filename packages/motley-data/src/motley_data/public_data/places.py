@@ -6,18 +6,20 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from motley.core.files import user_path
+
 CACHE = Path("~/.cache/motley")
 """Where downloads go unless ``MOTLEY_DATA`` names a folder."""
 
 
-def places(folder: Path | None = None) -> Iterator[Path]:
+def places(folder: Path | str | None = None) -> Iterator[Path]:
     """Yield the folders that may hold data, in search order: ``folder``, ``MOTLEY_DATA``, ``data``
     and ``../shared/data`` beside the current folder and beside the checkout, ``~/.cache/motley``,
     ``TORCHVISION_DATA``, and Keras' folder."""
     if folder is not None:
-        yield folder
+        yield user_path(folder)
     if os.environ.get("MOTLEY_DATA"):
-        yield Path(os.environ["MOTLEY_DATA"])
+        yield user_path(os.environ["MOTLEY_DATA"])
     for base in (Path.cwd(), *Path(__file__).resolve().parents[5:6]):
         yield base / "data"
         yield base.parent / "shared" / "data"

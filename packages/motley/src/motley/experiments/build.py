@@ -16,6 +16,7 @@ from motley.algorithms.parts import Algorithm, ClientState
 from motley.algorithms.task_loss import loss_of
 from motley.core.components import imports
 from motley.core.errors import ConfigError, ModelError
+from motley.core.files import user_path
 from motley.core.freed_memory import release_freed_memory
 from motley.core.keys import Streams
 from motley.core.layout import Layout
@@ -90,10 +91,10 @@ class Ready(NamedTuple):
 
 def build(
     experiment: Experiment | Mapping[str, Any],
-    data: Path | None = None,
+    data: Path | str | None = None,
     writer: Writer | None = None,
     task: Task | None = None,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     allow_import: bool = False,
     secret: bytes | None = None,
 ) -> RoundLoop:
@@ -121,9 +122,10 @@ def build(
         check_own_task(experiment)
         check_own_data(experiment)
         split_of_own(task, dataclasses.asdict(experiment.split))
-    ready = prepare(experiment, data, task, secret=secret)
+    packs, states = (None if path is None else user_path(path) for path in (data, folder))
+    ready = prepare(experiment, packs, task, secret=secret)
     check_end(experiment, ready.config, ready.model)
-    return loop_of(experiment, ready, writer, folder)
+    return loop_of(experiment, ready, writer, folder=states)
 
 
 def check_own_task(experiment: Experiment) -> None:

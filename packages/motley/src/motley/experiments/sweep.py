@@ -374,7 +374,7 @@ def compare(
     seeds: Sequence[int] | None = None,
     *,
     out: Path | str | None = None,
-    data: Path | None = None,
+    data: Path | str | None = None,
     overrides: Sequence[str] = (),
     progress: bool | None = None,
     on_ray: str | None = None,
@@ -455,12 +455,13 @@ def compare(
             stacklevel=2,
         )
     base = default_folder(base_experiment).parent if out is None else user_path(out)
+    packs = None if data is None else user_path(data)
     by_itself = progress is None and watched()
     shown = by_itself or bool(progress)
     told: list[str] = []
     say = _both(told.append, say or (last_line if shown else _quiet))
     # a cluster may have what this machine lacks
-    checked = BuildCheck(data) if on_ray is None else None
+    checked = BuildCheck(packs) if on_ray is None else None
     labels = _labels_of(points, base)
     if against is not None and against not in labels:
         raise unknown_reference(against, dict.fromkeys(labels))
@@ -480,14 +481,14 @@ def compare(
     _tell_empty_stable(points, say)
     done = done and all(_done(point, base) for point in every)
     if jobs is None:
-        jobs = _chosen_jobs(every, base, data, checked, say=say)
+        jobs = _chosen_jobs(every, base, packs, checked, say=say)
     cost = _Cost(every, base, jobs, say)
     if controls:
         cost.begin(many_controls)
     runs, failures = run_points(
         points=every,
         folders=cost.folders,
-        data=data,
+        data=packs,
         progress=shown,
         on_ray=on_ray,
         jobs=jobs,
