@@ -23,6 +23,7 @@ from motley.commands.shared_options import (
     tell,
 )
 from motley.core.errors import ConfigError, suggest
+from motley_papers.packaged import recipe_names, table_names
 
 if TYPE_CHECKING:
     from motley_papers.reproduce import Reproduction
@@ -39,9 +40,7 @@ Exhibits = Annotated[
 
 def _recipes(incomplete: str) -> list[str]:
     """Return the recipes whose names begin so, for the shell's completion."""
-    from motley_papers import published_table, recipe
-
-    every = [*recipe.names(), *published_table.names()]
+    every = [*recipe_names(), *table_names()]
     return [name for name in every if name.startswith(incomplete)]
 
 

@@ -43,6 +43,7 @@ from motley_data.named_data import download_mb
 from motley_papers import published_table
 from motley_papers.exhibit_pictures import AXES_OF, BY_MEASURE, PICTURES
 from motley_papers.measuring import measure_of
+from motley_papers.packaged import recipe_names as names
 from motley_papers.recipe_claim import Claim, Place, Protocol, RecipeTable
 from motley_papers.tuned import with_tuned
 
@@ -408,16 +409,6 @@ class Recipe(RecipeTable):
                     if size is not None:
                         sizes[name] = size
         return sizes
-
-
-def names() -> list[str]:
-    """Return the names of the recipes that come with the package."""
-    folder = resources.files("motley_papers")
-    return sorted(
-        entry.name
-        for entry in folder.iterdir()
-        if entry.is_dir() and (entry / "recipe.toml").is_file()
-    )
 
 
 def read(name: str | Path) -> Recipe:
