@@ -73,7 +73,12 @@ ends("fine", "dies", "raises", "counts")
 print("{SLEEP}", flush=True)
 ends("sleeps", "sleeps")
 """
-ENVIRONMENT = {**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "2"}
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": PYTHONPATH,
+    "OMP_NUM_THREADS": "2",
+    "PYTHONUNBUFFERED": "",  # what waits in a buffer may be written twice
+}
 
 
 class Owner(NamedTuple):
