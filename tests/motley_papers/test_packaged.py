@@ -31,5 +31,6 @@ def test_a_shell_that_completes_them_does_not_wait_for_what_runs_them() -> None:
         text=True,
         check=False,
     )
+    assert done.returncode == 0, done.stderr
     every = [*recipe_names(), *table_names()]
-    assert done.stdout.split() == [name for name in every if name.startswith("fla")], done.stderr
+    assert done.stdout.split() == [name for name in every if name.startswith("fla")]
