@@ -148,14 +148,13 @@ def reproduce(
     allow_import: AllowImport = False,
 ) -> None:
     """Run the tables and figures of a paper, and compare published with measured values."""
-    from motley_papers import published_table
     from motley_papers.output import overview
 
     if recipe is None:
         typer.echo(overview())
         return
     check_data(data)
-    if recipe in published_table.names() or recipe.endswith(".toml"):
+    if recipe in table_names() or recipe.endswith(".toml"):
         _refuse(
             {
                 "--table": table,
