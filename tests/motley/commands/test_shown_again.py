@@ -2,10 +2,15 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
+from io import StringIO
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -13,6 +18,8 @@ from motley import cli
 from motley.cli import call
 from motley.commands import shown_again
 from motley.core.files import with_digest
+from motley.results.blocks import Page
+from motley_report import report
 
 EXPERIMENT = """
 name = "small"
@@ -38,6 +45,48 @@ AS_BEFORE = "finished, and shown as before, for nothing has changed"
 
 Compare = Callable[..., tuple[bool, str, str]]
 
+CODE_OF = shown_again._code
+
+
+@pytest.fixture(autouse=True, scope="module")
+def code_hashed_once() -> Iterator[None]:
+    """No test changes an installed package, and to hash all of them takes as long as a small run.
+    Another process hashes them anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shown_again, "_code", cache(CODE_OF))
+        yield
+
+
+@pytest.fixture
+def empty_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report without sections, for tests that look at no more than whether it is there."""
+    monkeypatch.setattr(report, "report_page", _empty_page)
+
+
+def _empty_page(*, groups: report.Groups, **_: object) -> Page:
+    return Page(next(iter(groups.values()))[0].name, [], [], {})
+
+
+class Finished(NamedTuple):
+    """A folder in which the command was called once, and what it printed to standard output."""
+
+    folder: Path
+    printed: str
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The comparison of the experiment, shown once; tests change copies of it."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "q.toml").write_text(EXPERIMENT)
+    printed = StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(report, "report_page", _empty_page)
+        with redirect_stdout(printed), redirect_stderr(StringIO()):
+            assert call(["compare", "q.toml"]) == 0
+    return Finished(folder, printed.getvalue())
+
 
 @pytest.fixture
 def compare(
@@ -59,6 +108,15 @@ def compare(
     return run
 
 
+@pytest.fixture
+def compare_again(
+    compare: Compare, finished: Finished, empty_report: None, tmp_path: Path
+) -> Compare:
+    """The command, in a folder in which it was called once."""
+    shutil.copytree(finished.folder, tmp_path, dirs_exist_ok=True)
+    return compare
+
+
 def _a_run(base: Path) -> Path:
     return next(base.glob("*/*/run.json")).parent
 
@@ -77,9 +135,8 @@ def test_the_second_time_is_as_the_second_time_that_loads_all_runs(
 
 
 def test_a_fresh_command_imports_no_library_that_runs_or_reads_or_draws(
-    compare: Compare, tmp_path: Path
+    compare_again: Compare, finished: Finished, tmp_path: Path
 ) -> None:
-    printed = compare()[1]
     code = (
         "import sys; from motley.cli import call; assert call(sys.argv[1:]) == 0; "
         "assert not {'torch', 'pyarrow', 'matplotlib', 'scipy'} & set(sys.modules)"
@@ -94,7 +151,7 @@ def test_a_fresh_command_imports_no_library_that_runs_or_reads_or_draws(
     )
     assert done.returncode == 0, done.stderr
     assert AS_BEFORE in done.stderr
-    assert done.stdout == printed
+    assert done.stdout == finished.printed
 
 
 def _longer(base: Path) -> None:
@@ -141,21 +198,20 @@ def _other_reference(base: Path) -> None:
     ],
 )
 def test_a_change_is_never_shown_as_before(
-    change: Callable[[Path], None], compare: Compare, tmp_path: Path
+    change: Callable[[Path], None], compare_again: Compare, tmp_path: Path
 ) -> None:
     base = tmp_path / "runs" / "small"
-    compare()
-    assert compare()[0]
+    assert compare_again()[0]
     change(base)
-    assert not compare()[0]
+    assert not compare_again()[0]
     assert (base / "report.html").read_text() != "another"
-    assert compare()[0]
+    assert compare_again()[0]
 
 
 def test_a_damaged_table_is_refused_and_not_hidden(
-    compare: Compare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    compare_again: Compare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compare()
+    assert compare_again()[0]
     table = _a_run(tmp_path / "runs" / "small") / "rounds.parquet"
     content = bytearray(table.read_bytes())
     content[len(content) // 2] ^= 1
@@ -179,22 +235,21 @@ def test_a_damaged_table_is_refused_and_not_hidden(
     ],
 )
 @pytest.mark.filterwarnings("always")
-def test_other_words_are_another_comparison(argv: list[str], compare: Compare) -> None:
-    compare()
-    assert not compare(*argv)[0]
+def test_other_words_are_another_comparison(argv: list[str], compare_again: Compare) -> None:
+    assert compare_again()[0]
+    assert not compare_again(*argv)[0]
 
 
-def test_code_and_versions_count(compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
-    compare()
+def test_code_and_versions_count(compare_again: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, other in {
         "_code": lambda module: f"another {module}",
         "_installed": lambda: ["torch-9.dist-info"],
     }.items():
         with monkeypatch.context() as patch:
             patch.setattr(shown_again, name, other)
-            assert not compare()[0]
-            assert compare()[0]
-        assert not compare()[0]
+            assert not compare_again()[0]
+            assert compare_again()[0]
+        assert not compare_again()[0]
 
 
 def test_the_code_of_a_package_is_all_its_files(
@@ -205,13 +260,14 @@ def test_the_code_of_a_package_is_all_its_files(
     (folder / "__init__.py").write_text("")
     (folder / "options.toml").write_text("a = 1")
     monkeypatch.syspath_prepend(tmp_path)
-    before = shown_again._code("of_mine")
+    before = CODE_OF("of_mine")
     (folder / "__pycache__" / "x.pyc").write_text("compiled")
-    assert shown_again._code("of_mine") == before
+    assert CODE_OF("of_mine") == before
     (folder / "options.toml").write_text("a = 2")
-    assert shown_again._code("of_mine") != before
+    assert CODE_OF("of_mine") != before
 
 
+@pytest.mark.usefixtures("empty_report")
 def test_a_table_of_ones_own_counts(compare: Compare, tmp_path: Path) -> None:
     (tmp_path / "t.toml").write_text(TABLE)
     rows = "".join(f"{i % 7},{i % 2}\n" for i in range(60))
@@ -222,6 +278,7 @@ def test_a_table_of_ones_own_counts(compare: Compare, tmp_path: Path) -> None:
     assert not compare(file="t.toml")[0]  # other runs
 
 
+@pytest.mark.usefixtures("empty_report")
 def test_a_table_that_changes_while_runs_are_made_keeps_nothing(
     compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +297,7 @@ def test_a_table_that_changes_while_runs_are_made_keeps_nothing(
     assert not (tmp_path / "runs/rows/shown.json").exists()
 
 
+@pytest.mark.usefixtures("empty_report")
 def test_a_file_whose_content_was_not_noted_is_not_trusted(
     compare: Compare, tmp_path: Path
 ) -> None:
@@ -248,6 +306,7 @@ def test_a_file_whose_content_was_not_noted_is_not_trusted(
     assert not compare()[0]
 
 
+@pytest.mark.usefixtures("empty_report")
 def test_folders_called_like_options_change_nothing(compare: Compare, tmp_path: Path) -> None:
     for name in ("examples", "uniform", "data", "quadratic"):
         (tmp_path / name).mkdir()
@@ -255,7 +314,7 @@ def test_folders_called_like_options_change_nothing(compare: Compare, tmp_path: 
     assert compare()[0]
 
 
-@pytest.mark.usefixtures("forget_names")
+@pytest.mark.usefixtures("empty_report", "forget_names")
 @pytest.mark.filterwarnings("always")
 def test_code_and_secrets_of_ones_own_are_looked_at_each_time(
     compare: Compare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -304,19 +363,20 @@ def test_a_warning_of_the_first_time_does_not_come_twice_or_go_lost(compare: Com
     ],
 )
 def test_a_damaged_or_foreign_record_is_not_believed(
-    damage: Callable[[str], str], compare: Compare, tmp_path: Path
+    damage: Callable[[str], str], compare_again: Compare, tmp_path: Path
 ) -> None:
     file = tmp_path / "runs" / "small" / "shown.json"
-    compare()
-    kept = compare()
+    kept = compare_again()
+    assert kept[0]
     file.write_text(damage(file.read_text()))
-    assert compare() == (False, *kept[1:])
-    assert compare() == kept
+    assert compare_again() == (False, *kept[1:])
+    assert compare_again() == kept
 
 
-def test_a_named_pipe_in_its_place_is_not_waited_for(compare: Compare, tmp_path: Path) -> None:
+def test_a_named_pipe_in_its_place_is_not_waited_for(
+    compare_again: Compare, tmp_path: Path
+) -> None:
     file = tmp_path / "runs" / "small" / "shown.json"
-    compare()
     file.unlink()
     os.mkfifo(file)
-    assert not compare()[0]
+    assert not compare_again()[0]

@@ -15,6 +15,7 @@ def frozen(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     calls: list[bool] = []
     monkeypatch.setattr(gc, "freeze", lambda: calls.append(gc.isenabled()))
     monkeypatch.setattr(gc, "get_freeze_count", lambda: len(calls))
+    monkeypatch.setattr("motley.core.modules_loading._passed_over", False)
     return calls
 
 
@@ -33,6 +34,18 @@ def test_objects_are_passed_over_once(frozen: list[bool]) -> None:
     assert frozen == [False]
     with modules_loading():
         assert gc.isenabled()
+
+
+def test_objects_that_others_froze_are_counted_once(
+    frozen: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python counts them one by one."""
+    counted: list[int] = []
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: counted.append(7) or 7)
+    for _ in range(2):
+        with modules_loading():
+            assert gc.isenabled()
+    assert (counted, frozen) == ([7], [])
 
 
 def test_the_collector_is_on_after_an_error_and_off_where_it_was_off() -> None:

@@ -30,4 +30,4 @@ def act(number: int, way: str, progress: OneRun) -> None:
     if way == "counts":
         pools = threadpool_info()
         blas = {pool["num_threads"] for pool in pools if pool["user_api"] == "blas"}
-        print(torch.get_num_threads(), blas, os.environ["OMP_NUM_THREADS"])
+        print(torch.get_num_threads(), blas, os.environ["OMP_NUM_THREADS"], flush=True)

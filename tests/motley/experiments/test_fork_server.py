@@ -7,18 +7,26 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
+import pytest
 
 from motley.experiments.fork_server import ForkedProcess
 from motley.experiments.parallel import prepare_workers, start_at_once, workers_forked
 from tests.places import PYTHONPATH
 
 ROOT = Path(__file__).parents[3]
-ENDS = """
-import sys
+SLEEP = "all sleep from here on"
+PROGRAM = f"""
+import os
+from unittest import mock
+
+from motley.experiments import fork_server
 from motley.experiments.parallel import (
     prepare_workers,
     run_jobs,
@@ -27,52 +35,81 @@ from motley.experiments.parallel import (
 )
 from tests.motley.experiments.acts import act
 
-print("not twice")
-with workers_forked(safe=True):
-    prepare_workers()
-    calls = [{"number": i, "way": way} for i, way in enumerate(sys.argv[1:])]
-    for number, error in sorted(run_jobs(2, act, calls)):
-        print(number, type(error).__name__, error)
-    print(start_at_once())
-print(start_at_once())
-"""
-ADOPTED = """
-import os
-from motley.experiments import fork_server
-
 waits, opens = os.pipe()
 reads, writes = os.pipe()
 
 
 def environment(threads):
     os.read(waits, 1)
-    return {}
+    return {{}}
 
 
 def run_worker(descriptor, parent, total, threads):
     os.write(descriptor, str(parent).encode())
 
 
-fork_server.worker_environment = environment
-server = fork_server.ForkServer(run_worker)
-server.start(writes, 1, 1)
-server.close()
-os.write(opens, b"1")
-print(int(os.read(reads, 20)) == server._process)
+def adopted():
+    with mock.patch.object(fork_server, "worker_environment", environment):
+        server = fork_server.ForkServer(run_worker)
+        server.start(writes, 1, 1)
+        server.close()
+        os.write(opens, b"1")
+        print("its server's:", int(os.read(reads, 20)) == server._process)
+
+
+def ends(*ways):
+    with workers_forked(safe=True):
+        prepare_workers()
+        calls = [{{"number": i, "way": way}} for i, way in enumerate(ways)]
+        for number, error in sorted(run_jobs(2, act, calls)):
+            print(number, type(error).__name__, error)
+        print(start_at_once())
+    print(start_at_once())
+
+
+adopted()
+print("not twice")
+ends("fine", "dies", "raises", "counts")
+print("{SLEEP}", flush=True)
+ends("sleeps", "sleeps")
 """
-ENVIRONMENT = {**os.environ, "PYTHONPATH": PYTHONPATH, "OMP_NUM_THREADS": "2"}
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": PYTHONPATH,
+    "OMP_NUM_THREADS": "2",
+    "PYTHONUNBUFFERED": "",  # what waits in a buffer may be written twice
+}
 
 
-def test_forked_workers_end_as_fresh_ones_and_compute_on_their_share_of_the_cores() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ENDS, "fine", "dies", "raises", "counts"],
-        capture_output=True,
-        text=True,
-        check=False,
+class Owner(NamedTuple):
+    """A process whose forked workers sleep, and the lines that it printed until then."""
+
+    process: subprocess.Popen[str]
+    printed: list[str]
+
+
+@pytest.fixture(scope="module")
+def owner() -> Iterator[Owner]:
+    """One for all tests, for a new interpreter that imports torch costs seconds."""
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
         cwd=ROOT,
         env=ENVIRONMENT,
-    )
-    assert sorted(done.stdout.splitlines()) == sorted(
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            lines = map(str.rstrip, process.stdout)
+            yield Owner(process, list(takewhile(SLEEP.__ne__, lines)))
+        finally:
+            process.kill()
+
+
+def test_forked_workers_end_as_fresh_ones_and_compute_on_their_share_of_the_cores(
+    owner: Owner,
+) -> None:
+    assert sorted(owner.printed[1:]) == sorted(
         [
             "not twice",
             "1 {1} 1",
@@ -84,7 +121,7 @@ def test_forked_workers_end_as_fresh_ones_and_compute_on_their_share_of_the_core
             "True",
             "False",
         ]
-    ), done.stderr
+    )
 
 
 def test_a_process_that_has_computed_forks_no_workers() -> None:
@@ -99,31 +136,20 @@ def _runs(process: psutil.Process) -> bool:
     return False
 
 
-def test_forked_workers_end_with_their_owner() -> None:
-    command = [sys.executable, "-c", ENDS, "sleeps", "sleeps"]
-    with subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE) as owner:
-        process = psutil.Process(owner.pid)
-        while len(descendants := process.children(recursive=True)) < 3:
-            time.sleep(0.01)
-        os.kill(owner.pid, signal.SIGKILL)
+def test_forked_workers_end_with_their_owner(owner: Owner) -> None:
+    process = psutil.Process(owner.process.pid)
+    while len(descendants := process.children(recursive=True)) < 3:
+        time.sleep(0.01)
+    os.kill(owner.process.pid, signal.SIGKILL)
     deadline_s = time.monotonic() + 60
     while any(map(_runs, descendants)):
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
 
 
-def test_a_worker_whose_server_went_first_knows_whose_it_was() -> None:
+def test_a_worker_whose_server_went_first_knows_whose_it_was(owner: Owner) -> None:
     """Else it took the process that adopted it for its parent, and outlived the command."""
-    done = subprocess.run(
-        [sys.executable, "-c", ADOPTED],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        timeout=60,
-    )
-    assert done.stdout == "True\n", done.stderr
+    assert owner.printed[0] == "its server's: True"
 
 
 def test_workers_of_a_server_that_is_gone_are_gone() -> None:

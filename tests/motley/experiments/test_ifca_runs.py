@@ -167,7 +167,9 @@ def test_a_run_stores_the_model_that_each_client_takes(tmp_path: Path, drawn: No
 def test_a_killed_run_goes_on_to_the_same_bits(
     more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    killed_and_resumed({**IFCA, **more}, tmp_path, monkeypatch)
+    keys = {**IFCA, **more}
+    whole = motley.run(keys, out=tmp_path / "whole")
+    killed_and_resumed(keys, whole, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(

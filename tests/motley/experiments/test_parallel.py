@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,22 @@ KEYS: dict[str, Any] = {
 }
 
 
+@pytest.fixture(scope="module")
+def waiting_workers() -> Iterator[dict[int, list[Any]]]:
+    """Jobs -> workers that wait for the next test, for a new interpreter costs seconds."""
+    workers: dict[int, list[Any]] = {}
+    yield workers
+    parallel._end([worker for waiting in workers.values() for worker in waiting])
+
+
+@pytest.fixture
+def kept_workers(waiting_workers: dict[int, list[Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls are served by the workers of earlier tests, each of which has one of two cores."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr(parallel, "_kept", waiting_workers)
+
+
+@pytest.mark.usefixtures("kept_workers")
 def test_two_at_a_time_are_as_one_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,7 +64,6 @@ def test_two_at_a_time_are_as_one_after_the_other(
     cut it in the same way.
     """
     monkeypatch.setattr("motley.experiments.controls.BuildCheck.of", lambda *_: None)
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     over = {"aggregator": ["krum", "mean"], "selector.name": ["uniform", "power_of_choice"]}
     alone, both = (
         compare(KEYS, over, [0], out=str(tmp_path / name), jobs=jobs)
@@ -99,6 +115,7 @@ def test_a_model_whose_last_bits_depend_on_its_share_of_the_cores_says_so(
         run(KEYS, out=tmp_path / "two", resume=True)
 
 
+@pytest.mark.usefixtures("kept_workers")
 def test_a_lost_worker_costs_its_run_alone() -> None:
     ways = ["warns", "dies", "raises", "fine"]
     with pytest.warns(UserWarning, match="^number 0 is odd$"):
@@ -114,29 +131,15 @@ def test_a_lost_worker_costs_its_run_alone() -> None:
     assert re.search(r"acts\.py., line \d+, in act", ended[2].__notes__[0])
 
 
+@pytest.mark.usefixtures("kept_workers")
 def test_a_worker_warns_of_a_thing_once() -> None:
-    with warnings.catch_warnings(record=True) as heard, job_workers_kept():
+    with warnings.catch_warnings(record=True) as heard:
         warnings.simplefilter("always")
         for _ in range(2):
             assert all(
                 error is None for _, error in run_jobs(1, act, [{"number": 1, "way": "warns"}] * 2)
             )
     assert [str(one.message) for one in heard] == ["number 1 is odd"]
-
-
-def test_closing_ends_the_workers() -> None:
-    ended = run_jobs(
-        2, act, [{"number": i, "way": way} for i, way in enumerate(["fine", "sleeps"])]
-    )
-    assert next(ended) == (0, None)
-    workers = psutil.Process().children()
-    ended.close()
-    assert len(workers) >= 2
-    assert not [
-        worker
-        for worker in workers
-        if worker.is_running() and "motley.experiments.parallel" in worker.cmdline()
-    ]
 
 
 def _workers() -> set[int]:
@@ -149,26 +152,40 @@ def _workers() -> set[int]:
     }
 
 
+def test_closing_ends_the_workers() -> None:
+    others = _workers()
+    ended = run_jobs(
+        2, act, [{"number": i, "way": way} for i, way in enumerate(["fine", "sleeps"])]
+    )
+    assert next(ended) == (0, None)
+    workers = _workers() - others
+    ended.close()
+    assert len(workers) == 2
+    assert not _workers() & workers
+
+
 def test_workers_that_are_kept_serve_the_next_call_and_end_with_the_block() -> None:
     """The second call needs one of the two; of the third one dies, and the other serves on."""
     assert (share_among(4, 2), share_among(2, 5)) == (2, 2)
+    others = _workers()
     with job_workers_kept():
         assert share_among(4, 2) == 4
         assert dict(run_jobs(2, act, [{"number": i, "way": "fine"} for i in range(2)])) == {
             0: None,
             1: None,
         }
-        first = _workers()
+        first = _workers() - others
         assert dict(run_jobs(2, act, [{"number": 0, "way": "fine"}])) == {0: None}
-        assert _workers() == first
+        assert _workers() - others == first
         ended = dict(run_jobs(2, act, [{"number": 0, "way": "dies"}, {"number": 1, "way": "fine"}]))
         assert ended[0] is not None
         assert ended[1] is None
-        (left,) = _workers()
+        (left,) = _workers() - others
         assert left in first
     assert not _workers() & first
 
 
+@pytest.mark.usefixtures("kept_workers")
 @pytest.mark.parametrize(("calls", "ended_before"), [(1, []), (2, [1]), (3, [2])])
 def test_work_waits_for_a_core_that_is_free(calls: int, ended_before: list[int]) -> None:
     """With two jobs: once, as soon as one run alone is left; not where there is only one run."""

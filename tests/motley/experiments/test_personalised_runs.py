@@ -3,7 +3,9 @@ resumes, what is refused."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from motley.core.errors import ConfigError
 from motley.core.ragged import Ragged
 from motley.engines.engine import DataView
 from motley.experiments.build import build
+from motley.results.load import Run
 from motley.rounds.checkpoint import Checkpoints
 from motley.rounds.holdings.prototypes import own_classes
 from motley.tasks.flat import FlatModule
@@ -149,9 +152,22 @@ def test_fedala_examines_those_that_took_part_with_weights_learned_anew() -> Non
         assert torch.equal(model.x, stored.x) == (k not in states)
 
 
-def killed_and_resumed(keys: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run an experiment whole, and once more killed at its second checkpoint and resumed: tables
-    and what clients keep are the same."""
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """Return a function that returns the run of a method that nothing happens to. Each is made
+    once, so tests only read it."""
+    return cache(
+        lambda name: motley.run(
+            {**KEYS, "algorithm": ALGORITHMS[name]}, out=tmp_path_factory.mktemp("whole")
+        )
+    )
+
+
+def killed_and_resumed(
+    keys: dict[str, Any], whole: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Run an experiment killed at its second checkpoint and resumed: tables and what clients keep
+    are those of the whole run."""
     calls = [0]
     save = Checkpoints.save
 
@@ -161,7 +177,6 @@ def killed_and_resumed(keys: dict[str, Any], folder: Path, monkeypatch: pytest.M
             raise KeyboardInterrupt
         return save(self, *args, **kwargs)
 
-    whole = motley.run(keys, out=folder / "whole")
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoints, "save", broken)
         with pytest.raises((KeyboardInterrupt, motley.MotleyError)):
@@ -182,16 +197,23 @@ def killed_and_resumed(keys: dict[str, Any], folder: Path, monkeypatch: pytest.M
     ],
 )
 def test_a_killed_run_goes_on_to_the_same_bits(
-    name: str, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    where: str,
+    whole_run: Callable[[str], Run],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """What clients keep is in memory in the run that nothing happens to."""
     keys = {**KEYS, "client_state": where, "algorithm": ALGORITHMS[name]}
-    killed_and_resumed(keys, tmp_path, monkeypatch)
+    killed_and_resumed(keys, whole_run(name), tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_finished_run_has_the_models_that_were_examined(name: str, tmp_path: Path) -> None:
+def test_a_finished_run_has_the_models_that_were_examined(
+    name: str, whole_run: Callable[[str], Run]
+) -> None:
     """The stored models have the accuracies of the last evaluation."""
-    done = motley.run({**KEYS, "algorithm": ALGORITHMS[name]}, out=tmp_path / "run")
+    done = whole_run(name)
     data = build({**KEYS, "algorithm": ALGORITHMS[name]}).federation
     rows = done.column("evaluations", "scope") == "client"
     last = rows & (done.column("evaluations", "round") == 3)
@@ -202,8 +224,8 @@ def test_a_finished_run_has_the_models_that_were_examined(name: str, tmp_path: P
             strict=True,
         )
     )
-    assert motley.load(tmp_path / "run").personal
-    for k, model in enumerate(motley.load(tmp_path / "run").clients()):
+    assert motley.load(done.directory).personal
+    for k, model in enumerate(motley.load(done.directory).clients()):
         at = torch.from_numpy(data.test[k])
         right = model.module()(data.x[at]).argmax(1) == data.y[at]
         assert right.double().mean().item() == pytest.approx(told[k])

@@ -3,6 +3,8 @@ simulations."""
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -249,10 +251,16 @@ def test_interrupted_and_resumed_bits_are_the_same(name):
     assert all(torch.equal(whole[key], again[key]) for key in whole)
 
 
+@cache
+def one_after_the_other(name):
+    """All numbers of a method's run whose clients train one after the other."""
+    return everything(finished(simulate(algorithm=METHODS[name])))
+
+
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("engine", ["threads", "batched"])
 def test_every_engine_gives_the_same(name, engine):
-    one = everything(finished(simulate(algorithm=METHODS[name])))
+    one = one_after_the_other(name)
     two = everything(finished(simulate(algorithm=METHODS[name], engine=engine)))
     for key, value in one.items():
         assert torch.allclose(value.double(), two[key].double(), rtol=1e-6, atol=1e-8), key

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -352,27 +353,30 @@ def test_a_run_that_is_not_finished_has_no_module(tmp_path: Path) -> None:
         motley.load(tmp_path / "run").predict(np.zeros((1, 30)))
 
 
-@pytest.mark.parametrize(
-    "name", ["model.safetensors", "best.safetensors", "clients.safetensors", "preparation.json"]
-)
-@pytest.mark.parametrize("cut", [False, True])
-def test_a_changed_model_is_refused(name: str, cut: bool, tmp_path: Path) -> None:
-    """One bit of a weight reads as another weight; the record has a digest of every file that a run
-    is read from."""
+@pytest.fixture(scope="module")
+def with_all_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run with every file of models; tests change copies of it."""
     task = {
         "name": "tabular",
         "data": "wine",
         "model": {"name": "mlp", "hidden": [4], "norm": "batch"},
     }
-    run(
-        {
-            **KEYS,
-            "task": task,
-            "algorithm": "fedbn",
-            "split": {"test": "client", "validation": 0.2},
-        },
-        out=tmp_path,
-    )
+    split = {"test": "client", "validation": 0.2}
+    folder = tmp_path_factory.mktemp("run")
+    run({**KEYS, "task": task, "algorithm": "fedbn", "split": split}, out=folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "best.safetensors", "clients.safetensors", "preparation.json"]
+)
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_changed_model_is_refused(
+    name: str, cut: bool, with_all_files: Path, tmp_path: Path
+) -> None:
+    """One bit of a weight reads as another weight; the record has a digest of every file that a run
+    is read from."""
+    shutil.copytree(with_all_files, tmp_path, dirs_exist_ok=True)
     done = motley.load(tmp_path)
     data = bytearray((tmp_path / name).read_bytes())
     data[-3] ^= 4

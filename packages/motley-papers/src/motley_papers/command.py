@@ -23,6 +23,7 @@ from motley.commands.shared_options import (
     tell,
 )
 from motley.core.errors import ConfigError, suggest
+from motley_papers.packaged import recipe_names, table_names
 
 if TYPE_CHECKING:
     from motley_papers.reproduce import Reproduction
@@ -39,9 +40,7 @@ Exhibits = Annotated[
 
 def _recipes(incomplete: str) -> list[str]:
     """Return the recipes whose names begin so, for the shell's completion."""
-    from motley_papers import published_table, recipe
-
-    every = [*recipe.names(), *published_table.names()]
+    every = [*recipe_names(), *table_names()]
     return [name for name in every if name.startswith(incomplete)]
 
 
@@ -149,14 +148,13 @@ def reproduce(
     allow_import: AllowImport = False,
 ) -> None:
     """Run the tables and figures of a paper, and compare published with measured values."""
-    from motley_papers import published_table
     from motley_papers.output import overview
 
     if recipe is None:
         typer.echo(overview())
         return
     check_data(data)
-    if recipe in published_table.names() or recipe.endswith(".toml"):
+    if recipe in table_names() or recipe.endswith(".toml"):
         _refuse(
             {
                 "--table": table,

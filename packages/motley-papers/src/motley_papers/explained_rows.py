@@ -18,6 +18,7 @@ from motley.experiments.store import RunFolder
 from motley.results.load import load
 from motley_advice.explanation.compared_results import RECIPE, Side
 from motley_papers import published_table, recipe
+from motley_papers.packaged import table_names
 from motley_papers.published_table import PublishedTable
 from motley_papers.recipe import Cell, Recipe
 from motley_papers.reproduce import scale_named
@@ -84,7 +85,7 @@ def _parsed(text: str) -> tuple[str, str, str]:
         if _is_table(name) or _is_recipe(name):
             return name, size, "/".join(pieces[count:]).strip()
     name = pieces[0].partition("@")[0]
-    every = [*recipe.names(), *published_table.names()]
+    every = [*recipe.names(), *table_names()]
     raise ConfigError(
         f"got {RECIPE}{text}, and there is no recipe {name!r}{suggest(name, every)}; expected "
         f"{RECIPE}NAME/ROW, of one of: {', '.join(every)}, the file of a table, or the folder of a "
@@ -93,9 +94,7 @@ def _parsed(text: str) -> tuple[str, str, str]:
 
 
 def _is_table(name: str) -> bool:
-    return name in published_table.names() or (
-        name.endswith(".toml") and no_file(Path(name)) is None
-    )
+    return name in table_names() or (name.endswith(".toml") and no_file(Path(name)) is None)
 
 
 def _is_recipe(name: str) -> bool:

@@ -17,6 +17,7 @@ from motley_papers import published_table
 from motley_papers.earlier import CURVES
 from motley_papers.number_files import number_files
 from motley_papers.own_runs import FEW, own_sentences
+from motley_papers.packaged import table_names
 from motley_papers.printed_cells import counted_cells
 from motley_papers.recipe import names, read
 from motley_papers.recipe_page import (
@@ -71,7 +72,7 @@ def overview() -> str:
             f"{'':<18} {'; '.join(row['exhibits'])}",
             f"{'':<18} data: {data}",
         ]
-    for name in published_table.names():
+    for name in table_names():
         table = published_table.read(name)
         minutes = f" (about {table.minutes:g} min on two cores)" if table.minutes else ""
         lines += [f"{name:<18} {table.title}{minutes}", f"{'':<18} {', '.join(table.method)}"]

@@ -38,6 +38,7 @@ from motley.experiments.config import Experiment
 from motley.experiments.error_messages import config_error
 from motley.tasks.task import Task
 from motley_papers.measuring import measure_of
+from motley_papers.packaged import table_names as names
 from motley_papers.recipe_claim import RecipeTable
 
 Settings = dict[str, Any]
@@ -328,16 +329,6 @@ def printed_numbers(text: str) -> dict[tuple[str, str], PrintedNumber]:
                 )
             out[row[0], column] = number
     return out
-
-
-def names() -> list[str]:
-    """Return the names of the tables that come with the package."""
-    folder = resources.files("motley_papers") / "tables"
-    return sorted(
-        entry.name.removesuffix(".toml")
-        for entry in folder.iterdir()
-        if entry.name.endswith(".toml")
-    )
 
 
 def read(name: str | Path) -> PublishedTable:

@@ -40,9 +40,10 @@ from motley.experiments.config import Experiment
 from motley.experiments.error_messages import config_error
 from motley.results.measures import AXES
 from motley_data.named_data import download_mb
-from motley_papers import published_table
 from motley_papers.exhibit_pictures import AXES_OF, BY_MEASURE, PICTURES
 from motley_papers.measuring import measure_of
+from motley_papers.packaged import recipe_names as names
+from motley_papers.packaged import table_names
 from motley_papers.recipe_claim import Claim, Place, Protocol, RecipeTable
 from motley_papers.tuned import with_tuned
 
@@ -410,16 +411,6 @@ class Recipe(RecipeTable):
         return sizes
 
 
-def names() -> list[str]:
-    """Return the names of the recipes that come with the package."""
-    folder = resources.files("motley_papers")
-    return sorted(
-        entry.name
-        for entry in folder.iterdir()
-        if entry.is_dir() and (entry / "recipe.toml").is_file()
-    )
-
-
 def read(name: str | Path) -> Recipe:
     """Return a recipe of the package by its name, or one of your own by its folder.
 
@@ -483,7 +474,7 @@ def _texts(name: str | Path) -> tuple[str, dict[str, str], Path | None]:
         return str(name), texts, inside if isinstance(inside, Path) else None
     folder = Path(name)
     if no_file(folder / "recipe.toml") is not None:
-        every = [*names(), *published_table.names()]
+        every = [*names(), *table_names()]
         table = Path(f"{folder}.toml")
         if no_file(table) is None:
             raise ConfigError(f"there is no recipe {str(name)!r}; the file of a table is {table}")

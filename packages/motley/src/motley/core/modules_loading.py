@@ -6,13 +6,17 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+_passed_over = False  # whether objects are frozen: to count millions of them takes long
+
 
 @contextmanager
 def modules_loading() -> Iterator[None]:
     """Import what a command needs inside the block, once in a process: the garbage collector is
     off and passes over all objects that are there at the end. Modules stay until the process ends,
     and to look through them again and again takes a sixth of a short command."""
-    if gc.get_freeze_count():
+    global _passed_over
+    _passed_over = _passed_over or gc.get_freeze_count() > 0
+    if _passed_over:
         yield
         return
     gc.disable()
@@ -20,6 +24,7 @@ def modules_loading() -> Iterator[None]:
         yield
     finally:
         gc.freeze()
+        _passed_over = True
         gc.enable()
 
 
