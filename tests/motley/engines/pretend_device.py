@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -79,16 +78,12 @@ def _plain(value: Tensor) -> Tensor:
 def _mark(value: Tensor) -> str:
     """Return ``device``, ``host``, or ``unborn``: made by torch itself from nothing, and not yet
     met by any other tensor."""
-    mark: str = getattr(_storage(value), "pretended", "host")
+    mark: str = getattr(_plain(value).untyped_storage(), "pretended", "host")
     return mark
 
 
-def _storage(value: Tensor) -> Any:
-    return _plain(value).untyped_storage()
-
-
 def _set(value: Tensor, mark: str) -> None:
-    _storage(value).pretended = mark
+    _plain(value).untyped_storage().pretended = mark
 
 
 def _tensors(*values: Any) -> list[Tensor]:
@@ -101,12 +96,6 @@ def _tensors(*values: Any) -> list[Tensor]:
         elif isinstance(value, dict):
             found += _tensors(*value.values())
     return found
-
-
-@cache
-def _name(operation: Any) -> str:
-    name: str = operation._schema.name.partition("::")[2]
-    return name
 
 
 class _Generator(torch.Generator):
@@ -145,20 +134,19 @@ class _Functions(TorchFunctionMode):
         return out
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
+        kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         first = args[0] if args and isinstance(args[0], Tensor) else None
         if func == _GET_DEVICE:
             return torch.device(DEVICE) if on_device(first) else func(*args)
-        if first is not None and on_device(first):
-            if name in ("numpy", "__array__"):
+        if name in ("numpy", "__array__", "tolist") and first is not None and on_device(first):
+            if name != "tolist":
                 raise MixedDevices(f"{name} of a tensor on the device")
-            if name == "tolist":
-                self.owner.wait(name)
+            self.owner.wait(name)
         if name == "cpu" and first is not None:
             return self.owner.move(first, torch.device("cpu"), lambda: func(*args, **kwargs), False)
         if name == "to" and first is not None:
-            return self._to(func, first, args[1:], kwargs)
+            return self._to(func, first, args[1:], dict(kwargs))
         wanted = kwargs.get("device") if name != "_parse_to" else None  # the arguments of Module.to
         if wanted is not None and torch.device(wanted) == torch.device(DEVICE):
             return self._made(func, name, args, kwargs)
@@ -204,7 +192,7 @@ class _Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name = _name(func)
+        name = func._overloadpacket.__name__
         if name == "copy_" and _mark(args[0]) != _mark(args[1]):
             if (
                 args[1].dim()
@@ -214,7 +202,7 @@ class _Operations(TorchDispatchMode):
                 self.owner.wait("copy_ between host and device")
             return func(*args, **kwargs)
         given = _tensors(args, kwargs)
-        storages = [_storage(value) for value in given]
+        storages = [value.untyped_storage() for value in given]
         marks = [getattr(storage, "pretended", "host") for storage in storages]
         mark = "device" if "device" in marks else "host" if "host" in marks else "unborn"
         if mark == "device":
@@ -236,8 +224,8 @@ class _Operations(TorchDispatchMode):
                 if getattr(storage, "pretended", "host") == "unborn":
                     storage.pretended = mark
         for value in _tensors(out):
-            made = _storage(value)
-            if not any(made is storage for storage in storages):
+            made = value.untyped_storage()
+            if all(made is not storage for storage in storages):
                 made.pretended = mark
         return out
 
