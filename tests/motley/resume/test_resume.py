@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from motley.core.errors import NumericsError, StoreError
 from motley.core.files import with_digest
+from motley.engines import processes
 from motley.engines.processes import workers_kept
 from motley.experiments.config import Experiment
 from motley.experiments.progress import OneRun
@@ -425,6 +426,7 @@ def test_a_run_in_bfloat16_resumes_to_the_bit(
     experiment = make(
         6, precision="bfloat16", task={"name": "image", "data": "digits", "model": "mlp"}, **keys
     )
+    monkeypatch.setattr(processes, "_idle", None)  # whatever other tests keep
     with workers_kept():  # interpreters start once for the two runs
         whole = run(experiment, out=tmp_path / "whole")
         assert whole.meta["numerics"]["precision"] == "bfloat16"
