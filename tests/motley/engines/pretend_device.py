@@ -17,16 +17,16 @@ whose result's shape depends on the numbers (``nonzero``, masks as indices).
 from __future__ import annotations
 
 import os
-import traceback
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 import motley
 from motley.engines.chunk import Chunk
@@ -38,6 +38,7 @@ __all__ = ["DEVICE", "MixedDevices", "PretendDevice", "on_device"]
 DEVICE = "privateuseone:0"
 LIBRARY = f"{Path(motley.__file__).parent}{os.sep}"
 _GET_DEVICE = torch.Tensor.device.__get__  # type: ignore[attr-defined]
+_NO_TENSORS = (torch.device, torch.dtype, torch.Size, int, float, bool, type(None))
 _JOINED = ("cat", "stack", "gather", "index_select")
 """Operations that take no tensor of the host, not even one without dimensions."""
 _WAITS = (
@@ -86,7 +87,15 @@ def _set(value: Tensor, mark: str) -> None:
 
 
 def _tensors(*values: Any) -> list[Tensor]:
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor)]
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, tuple | list):
+            found += _tensors(*value)
+        elif isinstance(value, dict):
+            found += _tensors(*value.values())
+    return found
 
 
 class _Generator(torch.Generator):
@@ -125,25 +134,24 @@ class _Functions(TorchFunctionMode):
         return out
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
+        kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         first = args[0] if args and isinstance(args[0], Tensor) else None
         if func == _GET_DEVICE:
             return torch.device(DEVICE) if on_device(first) else func(*args)
-        if first is not None and on_device(first):
-            if name in ("numpy", "__array__"):
+        if name in ("numpy", "__array__", "tolist") and first is not None and on_device(first):
+            if name != "tolist":
                 raise MixedDevices(f"{name} of a tensor on the device")
-            if name == "tolist":
-                self.owner.wait(name)
+            self.owner.wait(name)
         if name == "cpu" and first is not None:
             return self.owner.move(first, torch.device("cpu"), lambda: func(*args, **kwargs), False)
         if name == "to" and first is not None:
-            return self._to(func, first, args[1:], kwargs)
+            return self._to(func, first, args[1:], dict(kwargs))
         wanted = kwargs.get("device") if name != "_parse_to" else None  # the arguments of Module.to
         if wanted is not None and torch.device(wanted) == torch.device(DEVICE):
             return self._made(func, name, args, kwargs)
         out = func(*args, **kwargs)
-        if not isinstance(out, torch.device | torch.dtype | torch.Size | int | float | bool | None):
+        if not isinstance(out, _NO_TENSORS):
             for value in _tensors(out):
                 if _mark(value) == "unborn":
                     _set(value, "host")
@@ -177,9 +185,14 @@ class _Operations(TorchDispatchMode):
         super().__init__()
         self.owner = owner
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled here: every operation would pass through torch's compiler."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name = func._schema.name.partition("::")[2]
+        name = func._overloadpacket.__name__
         if name == "copy_" and _mark(args[0]) != _mark(args[1]):
             if (
                 args[1].dim()
@@ -189,47 +202,50 @@ class _Operations(TorchDispatchMode):
                 self.owner.wait("copy_ between host and device")
             return func(*args, **kwargs)
         given = _tensors(args, kwargs)
-        here = [value for value in given if _mark(value) == "device"]
-        there = [
-            value for value in given if _mark(value) == "host" and (value.dim() or name in _JOINED)
-        ]
-        if here and there:
-            shapes = ", ".join(
-                f"{'device' if on_device(value) else 'host'} {list(value.shape)}" for value in given
-            )
-            raise MixedDevices(f"{func} of {shapes} at {_where()}")
-        if here:
+        storages = [value.untyped_storage() for value in given]
+        marks = [getattr(storage, "pretended", "host") for storage in storages]
+        mark = "device" if "device" in marks else "host" if "host" in marks else "unborn"
+        if mark == "device":
+            if any(
+                there == "host" and (value.dim() or name in _JOINED)
+                for value, there in zip(given, marks, strict=True)
+            ):
+                shapes = ", ".join(
+                    f"{'device' if there == 'device' else 'host'} {list(value.shape)}"
+                    for value, there in zip(given, marks, strict=True)
+                )
+                raise MixedDevices(f"{func} of {shapes} at {_where()}")
             self._look_for_waits(name, args)
         out = func(*args, **kwargs)
-        mark = (
-            "device"
-            if here
-            else "unborn"
-            if all(_mark(value) == "unborn" for value in given)
-            else "host"
-        )
-        if here:
-            for value in given:
-                if _mark(value) == "unborn":
-                    _set(value, "device")
-        if mark != "host":
-            for value in _tensors(out):
-                if not any(_same(value, one) for one in given):
-                    _set(value, mark)
+        if mark == "host":
+            return out
+        if mark == "device":
+            for storage in storages:
+                if getattr(storage, "pretended", "host") == "unborn":
+                    storage.pretended = mark
+        for value in _tensors(out):
+            made = value.untyped_storage()
+            if all(made is not storage for storage in storages):
+                made.pretended = mark
         return out
 
     def _look_for_waits(self, name: str, args: Any) -> None:
-        masked = name.startswith(("index", "_index_put")) and any(
-            value.dtype in (torch.bool, torch.uint8) for value in _tensors(args[1]) if len(args) > 1
-        )
-        filled = (
-            name != "index"
-            and len(args) > 2
-            and isinstance(args[2], Tensor)
-            and args[2].numel() == 1
-        )
-        if name in _WAITS or (masked and not filled):
+        if name in _WAITS:
             self.owner.wait(name)
+        elif name.startswith(("index", "_index_put")):
+            masked = any(
+                value.dtype in (torch.bool, torch.uint8)
+                for value in _tensors(args[1])
+                if len(args) > 1
+            )
+            filled = (
+                name != "index"
+                and len(args) > 2
+                and isinstance(args[2], Tensor)
+                and args[2].numel() == 1
+            )
+            if masked and not filled:
+                self.owner.wait(name)
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
@@ -237,11 +253,15 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def _where() -> str:
-    """Return the innermost line of the library that is being run."""
-    frames = [frame for frame in traceback.extract_stack() if frame.filename.startswith(LIBRARY)]
-    return "; ".join(
-        f"{frame.filename.removeprefix(LIBRARY)}:{frame.lineno}" for frame in frames[-3:]
-    )
+    """Return the three innermost lines of the library that are being run."""
+    lines: list[str] = []
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and len(lines) < 3:
+        name = frame.f_code.co_filename
+        if name.startswith(LIBRARY):
+            lines.append(f"{name.removeprefix(LIBRARY)}:{frame.f_lineno}")
+        frame = frame.f_back
+    return "; ".join(reversed(lines))
 
 
 class PretendDevice:

@@ -49,6 +49,13 @@ class Scripted(RemoteWorker[str]):
         self.closed.set()
 
 
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch):
+    """Nobody looks up each second, nor pauses, as beside processes that take seconds."""
+    monkeypatch.setattr("motley.engines.workers._LOOK_S", 0.05)
+    monkeypatch.setattr("motley.engines.workers._PAUSE_S", 0.01)
+
+
 def calls(names):
     return [WorkerCall("train", {"name": name}, f"client {name}") for name in names]
 
@@ -68,7 +75,7 @@ def pool():
 
 
 @pytest.mark.parametrize("deaths", [{}, {"a": 1, "c": 2}, {"h": 2}])
-@pytest.mark.parametrize("delays", [{}, {"a": 0.2}, {"b": 0.1, "g": 0.1}])
+@pytest.mark.parametrize("delays", [{}, {"a": 0.05}, {"b": 0.05, "g": 0.05}])
 def test_answers_come_in_the_order_of_the_calls_whichever_worker_is_faster_or_dies(
     pool, deaths, delays
 ):
@@ -87,12 +94,19 @@ def test_answers_that_nobody_took_are_bounded(pool):
     worker = Scripted()
     answers = pool(worker).run(calls("abcdefghij"), "x", 4)
     assert next(answers) == "a"
-    time.sleep(0.1)
-    assert worker.executed == list("abcd")
+    assert _executed(worker, 4) == list("abcd")
     assert next(answers) == "b"
-    time.sleep(0.1)
-    assert worker.executed == list("abcde")
+    assert _executed(worker, 5) == list("abcde")
     assert "".join(answers) == "cdefghij"
+
+
+def _executed(worker, count):
+    """What a worker has executed a moment after so many calls."""
+    give_up = time.monotonic() + 5
+    while len(worker.executed) < count and time.monotonic() < give_up:
+        time.sleep(0.001)
+    time.sleep(0.02)
+    return worker.executed
 
 
 def test_one_call_costs_only_so_many_workers(pool):
@@ -164,7 +178,7 @@ def test_the_call_of_a_lost_worker_is_done_by_another_one_while_it_cannot_come_b
     assert lost.executed
     assert sorted(other.executed) == list("abcd")
     lost.back.set()
-    other.delays = dict.fromkeys("efgh", 0.5)
+    other.delays = dict.fromkeys("efgh", 0.2)
     assert "".join(made.run(calls("efgh"), "x", 4)) == "efgh"
     assert lost.started == 2  # it came back and took a part
 
@@ -181,12 +195,13 @@ def test_losing_machines_does_not_count_as_deaths_over_a_call(pool):
 
 
 class Silent(Scripted):
-    """Says over its first call that it seems to be gone, and answers, or dies, when ``wakes`` is
-    set."""
+    """Says over its first call that it seems to be gone, has ``then`` done, and answers, or dies,
+    when ``wakes`` is set."""
 
-    def __init__(self, dies):
+    def __init__(self, dies, then):
         super().__init__()
         self.dies = dies
+        self.then = then
         self.wakes = threading.Event()
         self.done = threading.Event()
 
@@ -196,6 +211,7 @@ class Silent(Scripted):
         self.executed.append(call.arguments["name"])
         silent()
         silent()  # one more worker is enough
+        self.then()
         self.wakes.wait(5)
         self.done.set()
         if self.dies:
@@ -209,12 +225,10 @@ class Silent(Scripted):
 
 @pytest.mark.parametrize("dies", [True, False])
 def test_the_call_of_a_silent_worker_is_done_once_more_and_the_first_answer_counts(pool, dies):
-    silent = Silent(dies)
-    other = Scripted(delays={"b": 0.2})
+    other = Scripted(delays={"b": 0.05})
+    silent = Silent(dies, lambda: made.add(other))
     made = pool(silent)
-    answers = made.run(calls("ab"), "x", 2)
-    threading.Timer(0.1, made.add, (other,)).start()  # the silent one has the first call by then
-    assert list(answers) == ["a", "b"]
+    assert list(made.run(calls("ab"), "x", 2)) == ["a", "b"]
     silent.wakes.set()
     assert silent.done.wait(5)
     assert list(made.run(calls("cd"), "x", 2)) == ["c", "d"]
@@ -223,12 +237,26 @@ def test_the_call_of_a_silent_worker_is_done_once_more_and_the_first_answer_coun
 
 
 def test_a_worker_that_is_added_takes_calls_at_once(pool):
-    slow = Scripted(delays={"a": 0.5})
-    added = Scripted()
+    """The first one, busy when the other is added, is so until that has done the rest."""
+    done = threading.Event()
+
+    class Slow(Scripted):
+        def execute(self, call, shared, silent=None):
+            made.add(added)
+            done.wait(5)
+            return super().execute(call, shared, silent)
+
+    class Added(Scripted):
+        def execute(self, call, shared, silent=None):
+            answer = super().execute(call, shared, silent)
+            if self.executed == ["b", "c"]:
+                done.set()
+            return answer
+
+    slow = Slow()
+    added = Added()
     made = pool(slow)
-    answers = made.run(calls("abc"), "x", 3)
-    threading.Timer(0.1, made.add, (added,)).start()
-    assert list(answers) == ["a", "b", "c"]
+    assert list(made.run(calls("abc"), "x", 3)) == ["a", "b", "c"]
     assert (slow.executed, added.executed) == (["a"], ["b", "c"])
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from motley.engines.processes import workers_kept
 from motley.experiments import registry, store
 from motley.experiments.trackers import running
 
@@ -33,7 +34,8 @@ def checks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         patch.setattr(store, "installed_versions", versions)
         patch.setattr(running, "installed_versions", versions)
         patch.setattr(store, "source_commit", cache(store.source_commit))
-        yield Checks(SEED, tmp_path_factory.mktemp("checks"), shares=(0.03,), forks=False)
+        with workers_kept():  # checked and run, an experiment would start its workers twice
+            yield Checks(SEED, tmp_path_factory.mktemp("checks"), shares=(0.03,), forks=False)
 
 
 @pytest.mark.parametrize("number", range(DRAWN))

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from motley.core.errors import NumericsError, StoreError
 from motley.core.files import with_digest
+from motley.engines import processes
 from motley.engines.processes import workers_kept
 from motley.experiments.config import Experiment
 from motley.experiments.progress import OneRun
@@ -335,8 +336,9 @@ def test_a_folder_in_place_of_a_checkpoint_is_passed_over_until_it_is_in_the_way
 
 
 def test_resuming_a_finished_run_does_nothing(
-    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    experiment = make(rounds=5)
     run(experiment, out=tmp_path / "r")
     before = {
         path: path.stat().st_mtime_ns for path in (tmp_path / "r").iterdir() if path.name != ".lock"
@@ -399,9 +401,9 @@ def test_other_numerics_are_refused_unless_allowed(experiment: Experiment, tmp_p
 
 
 def test_twice_the_same_and_another_seed_is_another_run(
-    experiment: Experiment, tmp_path: Path
+    experiment: Experiment, tmp_path: Path, unbroken: Unbroken
 ) -> None:
-    first = run(experiment, out=tmp_path / "1")
+    first = unbroken(experiment)
     second = run(experiment, out=tmp_path / "2")
     assert_same(first, second)
     other = run(experiment.replace({"seed": 1}), out=tmp_path / "3")
@@ -442,6 +444,7 @@ def test_a_run_in_bfloat16_resumes_to_the_bit(
     experiment = make(
         6, precision="bfloat16", task={"name": "image", "data": "digits", "model": "mlp"}, **keys
     )
+    monkeypatch.setattr(processes, "_idle", None)  # whatever other tests keep
     with workers_kept():  # interpreters start once for the two runs
         whole = run(experiment, out=tmp_path / "whole")
         assert whole.meta["numerics"]["precision"] == "bfloat16"
