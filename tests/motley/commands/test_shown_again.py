@@ -354,15 +354,14 @@ def test_a_warning_of_the_first_time_does_not_come_twice_or_go_lost(compare: Com
     [
         lambda text: text[: len(text) // 2],
         lambda text: text.replace("uniform", "uniforn", 1),
-        lambda text: "[]",
-        lambda text: "[" * 100_000,
+        lambda text: "",
         lambda text: json.dumps({**json.loads(text), "digest": None}),
         lambda text: json.dumps(with_digest({**json.loads(text), "printed": [[False, "\x1b[2J"]]})),
         lambda text: json.dumps(with_digest({**json.loads(text), "printed": [False]})),
         lambda text: json.dumps(with_digest({**json.loads(text), "state": []})),
     ],
 )
-def test_a_damaged_or_foreign_record_is_not_believed(
+def test_a_damaged_record_is_not_believed(
     damage: Callable[[str], str], compare_again: Compare, tmp_path: Path
 ) -> None:
     file = tmp_path / "runs" / "small" / "shown.json"
@@ -371,6 +370,17 @@ def test_a_damaged_or_foreign_record_is_not_believed(
     file.write_text(damage(file.read_text()))
     assert compare_again() == (False, *kept[1:])
     assert compare_again() == kept
+
+
+@pytest.mark.parametrize("text", ["[]", "[" * 100_000, '{"shown": 3}', "mine"])
+def test_a_file_of_the_user_s_with_its_name_stays(
+    text: str, compare_again: Compare, tmp_path: Path
+) -> None:
+    file = tmp_path / "runs" / "small" / "shown.json"
+    kept = compare_again()
+    file.write_text(text)
+    assert compare_again() == (False, *kept[1:])
+    assert file.read_text() == text
 
 
 def test_a_named_pipe_in_its_place_is_not_waited_for(

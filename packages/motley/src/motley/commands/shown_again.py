@@ -48,6 +48,8 @@ _READ = (".json", ".parquet")
 time."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _MOST_BYTES = 16 * 2**20
+_BEGINNING = b'{"conditions": "'
+"""Of every file that is kept."""
 
 
 @dataclass
@@ -126,6 +128,8 @@ class Showing:
         state = _state(base, names, self.data)
         if state["files"] != self._digests:  # one has changed while the runs were made
             return
+        if not _is_ours(base / FILE):  # a file of the user's that is called so
+            return
         record = {"conditions": self._conditions, "state": state, "printed": self._printed}
         from motley.results.load import as_private_as
 
@@ -194,6 +198,20 @@ def _read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None
     return dict(kept)
+
+
+def _is_ours(path: Path) -> bool:
+    """Return whether nothing is lost by writing to a path: there is nothing, or what was kept
+    before, perhaps damaged."""
+    if not os.path.lexists(path):
+        return True
+    if not is_file(path):
+        return False
+    try:
+        with path.open("rb") as file:
+            return _BEGINNING.startswith(file.read(len(_BEGINNING)))
+    except OSError:
+        return False
 
 
 def _state(base: Path, names: Mapping[str, Any], data: Path | None) -> dict[str, Any]:
