@@ -368,6 +368,8 @@ def _column(values: NDArray[Any], n: int) -> NDArray[Any]:
             (n,), values.dtype, np.ascontiguousarray(values).data, 0, (0,)
         )
     elif values.shape == (n,):
+        if not values.flags.writeable:
+            return values
         view = values.view()
     else:
         return np.broadcast_to(values, (n,))
