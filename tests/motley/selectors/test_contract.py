@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from motley.core.records import Cohort, Outcome
-from motley.selectors import CATALOGUE, fedcvr_bolt, fedstas
+from motley.selectors import CATALOGUE
 from motley.selectors.active_fl import ActiveFL
 from motley.selectors.adasample import AdaSample
 from motley.selectors.clustered_sampling import ClusteredSampling
@@ -151,34 +151,7 @@ RULES = [
     NeuralBandit(hidden=8, buffer=2, probe="last_report", first_round="all"),
 ]
 
-
-@pytest.fixture(autouse=True, scope="module")
-def clustered_once():
-    """Group the same vectors once: the requirements play the same rounds again and again. That
-    groups are a function of the arguments is held in test_clustering."""
-
-    def once(function):
-        groups = {}
-
-        def grouped(*args, **options):
-            parts = [*args, *(options[name] for name in sorted(options))]
-            asked = tuple(
-                (part.dtype.str, part.shape, part.tobytes())
-                if isinstance(part, np.ndarray)
-                else part
-                for part in parts
-            )
-            if asked not in groups:
-                groups[asked] = function(*args, **options)
-            return groups[asked].copy()
-
-        return grouped
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fedcvr_bolt, "coalitions", once(fedcvr_bolt.coalitions))
-        patch.setattr(fedcvr_bolt, "scikit_coalitions", once(fedcvr_bolt.scikit_coalitions))
-        patch.setattr(fedstas, "k_means", once(fedstas.k_means))
-        yield
+pytestmark = pytest.mark.usefixtures("clustered_once")
 
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
