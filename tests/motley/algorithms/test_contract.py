@@ -273,6 +273,18 @@ class Extrapolates(ControlVariates):
 
 
 @dataclass(frozen=True)
+class Remembers(ControlVariates):
+    """Keeps outside of all states how many clients it trained."""
+
+    trained: list = field(default_factory=list)
+
+    def finish(self, after, ctx):
+        self.trained.append(1)
+        parts, client_state = super().finish(after, ctx)
+        return {**parts, "dc": Part(parts["dc"].value * len(self.trained), "sum")}, client_state
+
+
+@dataclass(frozen=True)
 class Unheard(ControlVariates):
     """Says how clients are examined, and not that they use models of their own."""
 
@@ -310,6 +322,7 @@ class Broken(Scaffold):
         "Aliased": Aliased,
         "Talkative": Talkative,
         "Extrapolates": Extrapolates,
+        "Remembers": Remembers,
         "Unheard": Unheard,
         "Unasked": Unasked,
         "Undeclared": Undeclared,
@@ -328,6 +341,7 @@ class Broken(Scaffold):
         ("Aliased", "states of the other"),
         ("Talkative", "uploads are what was declared"),
         ("Extrapolates", "running variance below 0"),
+        ("Remembers", "resume in mid-run: went on after round 1"),
         ("Unheard", "declares is personal = False"),
         ("Unasked", "nobody calls adaptation of Unasked; extend PersonalRule"),
         ("Undeclared", "declares starts_own = False"),

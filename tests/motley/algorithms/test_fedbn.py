@@ -57,12 +57,12 @@ def test_batch_norm_is_own_and_the_rest_is_common() -> None:
 
 
 def test_the_server_averages_what_it_is_sent() -> None:
-    """One round against the clients' models trained alone: weights 7, 23 and 16 of 46 for all but
+    """One round against the clients' models trained alone: weights 7, 13 and 11 of 31 for all but
     BatchNorm."""
     play = _played(0)
     before = play.server.model.x.clone()
     done = play.round(0, COHORTS[0])
-    wanted = before + sum(SIZES[t.client] / 46 * t.parts["delta"].value for t in done)
+    wanted = before + sum(SIZES[t.client] / 31 * t.parts["delta"].value for t in done)
     torch.testing.assert_close(play.server.model.x, wanted, rtol=1e-13, atol=1e-15)
     assert play.server.model.x.numel() == 59
     assert play.server.model.buffers.numel() == play.server.model.counters.numel() == 0

@@ -72,11 +72,11 @@ def test_with_everybody_and_all_of_the_news_it_is_scaffold():
 
 def test_drift_is_corrected():
     """Steps of unlike number, curvature alike: averaging rests off the mean minimum, 2, and
-    FedMoSWA does not."""
-    keys = {"minima": (1.0, 3.0), "taus": (1, 8), "rounds": 400, "lr": 0.1}
+    FedMoSWA does not. FedSWA comes within 1e-6 of its rest in 40 rounds, FedMoSWA in 130."""
+    keys = {"minima": (1.0, 3.0), "taus": (1, 8), "lr": 0.1}
     method = {"name": "fedmoswa", "server_lr": 1.0}
-    assert abs(run(algorithm="fedswa", **keys) - 2.0) > 0.4
-    assert run(algorithm=method, **keys) == pytest.approx(2.0, abs=1e-3)
+    assert abs(run(algorithm="fedswa", rounds=50, **keys) - 2.0) > 0.4
+    assert run(algorithm=method, rounds=130, **keys) == pytest.approx(2.0, abs=1e-3)
 
 
 @pytest.mark.parametrize("name", ["fedswa", "fedmoswa"])

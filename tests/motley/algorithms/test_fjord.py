@@ -160,8 +160,8 @@ def test_statistics_that_nobody_held_stay_and_the_others_are_averaged():
     after = play.server.model.buffers.view(3, -1)
     positions = layout.kept_buffers(0.5)
     assert torch.equal(after[0], before[0])
-    weights = {trained.client: n for trained, n in zip(done, (23.0, 12.0), strict=True)}
-    rows = sum(weights[t.client] * t.parts["buffers"].value.view(3, -1)[1] for t in done) / 35.0
+    weights = {trained.client: n for trained, n in zip(done, (13.0, 12.0), strict=True)}
+    rows = sum(weights[t.client] * t.parts["buffers"].value.view(3, -1)[1] for t in done) / 25.0
     torch.testing.assert_close(after[1][positions], rows[positions], rtol=1e-12, atol=0)
     assert torch.equal(after[1][before[1] == after[1]], before[1][before[1] == after[1]])
     start = play.algorithm.local.start(play.algorithm.local.download(play.server), None)

@@ -363,7 +363,7 @@ def test_per_fedavg_without_a_first_step_is_fedavg_on_every_second_batch() -> No
     data = setting.task.federation
     model = FlatModule.of(setting.task.model, torch.float64)
     model.load(play.server.model)
-    plan = BatchPlan.draw(setting.key("batches", job), 23, setting.work, 2 * job.steps)
+    plan = BatchPlan.draw(setting.key("batches", job), 13, setting.work, 2 * job.steps)
     for step in range(job.steps):
         rows = torch.from_numpy(data.train[2][plan[2 * step + 1]])
         loss = torch.nn.functional.cross_entropy(model.module(data.x[rows]), data.y[rows])

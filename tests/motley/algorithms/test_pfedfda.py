@@ -140,14 +140,14 @@ def test_a_start_of_negative_curvature_goes_down() -> None:
 # ---- the shares of a mixture ----
 
 
-def fold_loss(shares, z, y, server: Gaussians, prior, ridge: float) -> torch.Tensor:
-    """The sum over two folds, with inverses, written for single classes."""
+def folds(z, y, server: Gaussians, ridge: float) -> list[tuple[Gaussians, torch.Tensor, Any]]:
+    """Of each of two folds the distributions of the other, its samples and their classes."""
     classes, size = server.means.shape
     order = np.zeros(len(y), np.int64)
     for c in range(classes):
         order[y == c] = np.arange((y == c).sum())
     enough = np.array([(y == c).sum() > 1 for c in y])
-    total = torch.zeros(()).double()
+    found = []
     for side in (0, 1):
         test, rest = enough & (order % 2 == side), enough & (order % 2 != side)
         own = server.means.clone()
@@ -157,10 +157,18 @@ def fold_loss(shares, z, y, server: Gaussians, prior, ridge: float) -> torch.Ten
             own[c] = rows.mean(0)
             scatter += (rows - own[c]).T @ (rows - own[c])
         covariance = scatter / max(rest.sum() - 1, 1) + E + ridge * torch.eye(size)
-        means = shares[0] * own + (1 - shares[0]) * server.means
-        both = shares[-1] * covariance + (1 - shares[-1]) * server.covariance
+        found.append((Gaussians(own, covariance), z[test], torch.from_numpy(y[test])))
+    return found
+
+
+def fold_loss(shares, two: list, server: Gaussians, prior) -> torch.Tensor:
+    """The sum over two folds, with inverses, written for single classes."""
+    total = torch.zeros(()).double()
+    for own, z, y in two:
+        means = shares[0] * own.means + (1 - shares[0]) * server.means
+        both = shares[-1] * own.covariance + (1 - shares[-1]) * server.covariance
         weight, bias = lda(means, both, prior)
-        total = total + F.cross_entropy(z[test] @ weight.T + bias, torch.from_numpy(y[test]))
+        total = total + F.cross_entropy(z @ weight.T + bias, y)
     return total
 
 
@@ -173,9 +181,10 @@ def lda(means: torch.Tensor, covariance: torch.Tensor, prior: torch.Tensor):
 
 def shares_written_out(z, y, server: Gaussians, prior, ridge: float, count: int) -> torch.Tensor:
     """SciPy's bounded search from 1/2, then plain Newton steps where no bound holds."""
+    two = folds(z, y, server, ridge)
 
     def loss(at: torch.Tensor) -> torch.Tensor:
-        return fold_loss(at, z, y, server, prior, ridge)
+        return fold_loss(at, two, server, prior)
 
     def value_and_slope(at: np.ndarray):
         leaf = torch.from_numpy(at).requires_grad_()
@@ -189,7 +198,7 @@ def shares_written_out(z, y, server: Gaussians, prior, ridge: float, count: int)
     inside = np.flatnonzero((at > 1e-7) & (at < 1 - 1e-7))
     for _ in range(4):
         point = torch.from_numpy(at)
-        slope = torch.autograd.functional.jacobian(loss, point).numpy()[inside]
+        slope = value_and_slope(at)[1][inside]
         bend = torch.autograd.functional.hessian(loss, point).numpy()[np.ix_(inside, inside)]
         at[inside] -= np.linalg.solve(bend, slope)
     return torch.from_numpy(at)
@@ -210,10 +219,11 @@ def test_no_point_of_a_grid_has_a_smaller_loss(seed: int, count: int) -> None:
     z, y, server = drawn(seed)
     prior = prior_of(torch.from_numpy(y), 4)
     found = best_shares(MeasuredFeatures(z, torch.from_numpy(y)), server, prior, 0.5, count)
-    least = fold_loss(found, z, y, server, prior, 0.5).item()
+    two = folds(z, y, server, 0.5)
+    least = fold_loss(found, two, server, prior).item()
     axis = np.linspace(0.0, 1.0, 6)
     grid = [(s, t) for s in axis for t in (axis if count == 2 else [s])]
-    losses = [fold_loss(torch.tensor(p), z, y, server, prior, 0.5).item() for p in grid]
+    losses = [fold_loss(torch.tensor(p), two, server, prior).item() for p in grid]
     assert least <= min(losses) + 1e-12
     written = shares_written_out(z, y, server, prior, 0.5, count)
     torch.testing.assert_close(found, written, rtol=0.0, atol=1e-8)

@@ -44,7 +44,7 @@ def momentum(parameters: Any) -> torch.optim.Optimizer:
         (
             momentum,
             {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01},
-            {"algorithm": "fedrep", "task": DIGITS},
+            {"algorithm": "fedrep", "task": DIGITS, "population": 16},
         ),
         (
             partial(torch.optim.SGD, lr=0.1),

@@ -196,7 +196,7 @@ ALGORITHMS = {
 def trained(engine, drift, algorithm):
     local = {"batch_size": 32, "epochs": 2}  # two batches of a window, the second a smaller one
     keys = {"drift": DRIFTS[drift], "algorithm": ALGORITHMS[algorithm], "local": local}
-    simulation = build(digits(engine=engine, **keys))
+    simulation = build(digits(engine=engine, cohort=4, **keys))
     while not simulation.done:
         simulation.step()
     simulation.engine.close()

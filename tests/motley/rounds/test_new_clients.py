@@ -30,7 +30,7 @@ KEYS: dict[str, Any] = {
     "metrics": ["accuracy", "macro_f1"],
     "split": {"test": "client", "holdout_clients": 0.3},
     "evaluate": {"every": 2, "adapt_epochs": [0, 2]},
-    "local": {"batch_size": 16, "optimizer": {"lr": 0.1}},
+    "local": {"batch_size": 32, "optimizer": {"lr": 0.2}},
     "engine": {"name": "threads", "threads": 1},
     "checkpoint": {"every_rounds": 1},
 }
@@ -52,6 +52,12 @@ def _rows(keys: dict[str, Any]) -> tuple[Any, Rows]:
     return loop, rows
 
 
+@functools.cache
+def _plain() -> tuple[Any, Rows]:
+    """Return a run of the keys as they are, which tests look at."""
+    return _rows(KEYS)
+
+
 def _of(rows: Rows, scope: str, table: str = "evaluations") -> dict[str, np.ndarray]:
     """The newest rows of one scope, by column."""
     found = next(one for one in reversed(rows.tables[table]) if scope in one["scope"])
@@ -60,7 +66,7 @@ def _of(rows: Rows, scope: str, table: str = "evaluations") -> dict[str, np.ndar
 
 
 def test_new_clients_are_never_asked_and_have_scopes_of_their_own() -> None:
-    loop, rows = _rows(KEYS)
+    loop, rows = _plain()
     new = loop.federation.new_clients.tolist()
     assert (len(new), loop.config.cohort) == (3, 4)  # half of the other seven, rounded
     asked = {int(client) for one in rows.tables["clients"] for client in one["client"]}
@@ -87,7 +93,7 @@ def test_new_clients_are_never_asked_and_have_scopes_of_their_own() -> None:
 
 
 def test_without_adapting_fedavg_has_exactly_the_shared_models_accuracy() -> None:
-    loop, rows = _rows(KEYS)
+    loop, rows = _plain()
     each = _of(rows, "new_client_0")
     data = loop.federation.held_out
     flat = FlatModule.of(loop.setting.task.model, loop.setting.dtype)

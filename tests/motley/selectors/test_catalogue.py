@@ -18,6 +18,8 @@ from motley.selectors.uniform import Uniform
 from motley.testing.selectors import SyntheticFederation, assert_same_cohort, assert_same_state
 from tests.motley.selectors.test_contract import RULES
 
+pytestmark = pytest.mark.usefixtures("clustered_once")
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES, ids=str)

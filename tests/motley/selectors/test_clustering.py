@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
@@ -21,6 +21,7 @@ from motley.selectors.common.clustering import (
     nearest,
     numbered,
     row_angles,
+    scikit_coalitions,
     similarity,
     unit_rows,
 )
@@ -83,6 +84,20 @@ print(hashlib.sha256(k_means(points, 12, Key(2)).tobytes()).hexdigest())
         [sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True
     )
     assert run.stdout.strip() == here.hexdigest()
+
+
+@settings(max_examples=12)
+@given(st.integers(0, 2**20), st.sampled_from(["gaussian", "cosine"]), st.booleans())
+def test_coalitions_are_a_function_of_their_arguments(seed, kernel, equal):
+    """Calls in between, and who holds the same numbers, make no difference."""
+    x = Key(seed).normal(np.arange(40), 5)  # in no groups: another start ends elsewhere
+    x = x[[0, 0, 2, 2, *range(4, 40)]] if equal else x
+    groups = coalitions(unit_rows(x), 10, kernel, 1.0, Key(seed))
+    by_scikit = scikit_coalitions(x, 10, 1.0, 7)
+    coalitions(PLANTED, 4, kernel, 1.0, Key(0))
+    scikit_coalitions(PLANTED, 3, 1.0, 0)
+    assert coalitions(unit_rows(x.copy()), 10, kernel, 1.0, Key(seed)).tolist() == groups.tolist()
+    assert scikit_coalitions(x.copy(), 10, 1.0, 7).tolist() == by_scikit.tolist()
 
 
 def test_nearest_centre_by_hand():

@@ -151,6 +151,8 @@ RULES = [
     NeuralBandit(hidden=8, buffer=2, probe="last_report", first_round="all"),
 ]
 
+pytestmark = pytest.mark.usefixtures("clustered_once")
+
 
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_rule_keeps_the_contract(rule):

@@ -131,6 +131,7 @@ def test_cohort_by_hand():
     assert cohort.notes["strata"] == 2
 
 
+@pytest.mark.usefixtures("clustered_once")
 def test_inside_a_stratum_in_proportion_to_the_norm():
     """One stratum of norms 1, 3, 5 and one client wanted: p = (1, 3, 5) / 9."""
     selector = Selector(FedSTaS(strata=1))

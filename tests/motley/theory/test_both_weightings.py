@@ -100,9 +100,10 @@ def test_the_limit_is_the_minimum_of_the_weighted_objective(method, cohort, step
     pull = np.array(CURVATURES)
     if method in ("mifa", "fedvarp"):
         pull = 1 - (1 - 0.2 * pull) ** steps
+    rounds = 45 if method == "feddyn" and cohort == 2 else 37  # the others are nearer by then
     method = {"name": "feddyn", "alpha": 1.0} if method == "feddyn" else method
     keys = {"curvatures": CURVATURES, "algorithm": method, "cohort": cohort, "lr": 0.2}
-    simulation = weighted(SAMPLES, steps=steps, weights=weights, rounds=45, **keys)
+    simulation = weighted(SAMPLES, steps=steps, weights=weights, rounds=rounds, **keys)
     while not simulation.done:
         simulation.step()
     wanted = float(minimum(share, pull, MINIMA))

@@ -708,11 +708,13 @@ def ended(**keys: object) -> tuple[RoundLoop, Rows]:
 def test_a_batch_size_that_all_can_hold_is_the_run_s_own(algorithm):
     """Held batches of 8 are what ``local.batch_size = 8`` gives, bit for bit, and what holds more
     than a batch changes nothing."""
-    small, _ = ended(algorithm=algorithm, local={"epochs": 1, "batch_size": 8})
-    held, _ = ended(algorithm=algorithm, capacity={"name": "constant", "batch_size": 8})
+    keys = {"algorithm": algorithm, "cohort": 5, "stop": {"rounds": 2}}
+    small, _ = ended(**keys, local={"epochs": 1, "batch_size": 8})
+    held, _ = ended(**keys, capacity={"name": "constant", "batch_size": 8})
     assert torch.equal(held.state.server.model.x, small.state.server.model.x)
-    whole, _ = ended(algorithm=algorithm)
-    roomy, _ = ended(algorithm=algorithm, capacity={"name": "levels", "batch_sizes": [100, 50]})
+    whole, _ = ended(**keys)
+    assert not torch.equal(whole.state.server.model.x, small.state.server.model.x)
+    roomy, _ = ended(**keys, capacity={"name": "levels", "batch_sizes": [100, 50]})
     assert torch.equal(roomy.state.server.model.x, whole.state.server.model.x)
     assert roomy.state.clients.now_s == whole.state.clients.now_s
 

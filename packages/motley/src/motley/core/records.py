@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -354,9 +355,6 @@ def _at(column: NDArray[Any], at: Any) -> NDArray[Any]:
     return np.asarray(column[0] if len(column) and column.strides == (0,) else column[at])
 
 
-_ABSENT = np.asarray(np.nan)
-
-
 def _column(values: NDArray[Any], n: int) -> NDArray[Any]:
     """Return a read-only view of values as ``[n]``; a single number is repeated, which needs no
     memory.
@@ -368,11 +366,19 @@ def _column(values: NDArray[Any], n: int) -> NDArray[Any]:
             (n,), values.dtype, np.ascontiguousarray(values).data, 0, (0,)
         )
     elif values.shape == (n,):
+        if not values.flags.writeable:
+            return values
         view = values.view()
     else:
         return np.broadcast_to(values, (n,))
     view.flags.writeable = False
     return view
+
+
+@lru_cache(maxsize=256)
+def _absent(n: int) -> NDArray[np.float64]:
+    """Return the one read-only column ``[n]`` of absent numbers."""
+    return _column(np.asarray(np.nan), n)
 
 
 def _codes(outcomes: Any) -> NDArray[np.int8]:
@@ -432,11 +438,8 @@ class Reports:
             raise ContractError("a client reports twice in one set of reports")
         for name in _NUMBERS:
             value = getattr(self, name)
-            put(
-                self,
-                name,
-                _column(_ABSENT if value is None else np.asarray(value, dtype=np.float64), n),
-            )
+            column = _absent(n) if value is None else _column(np.asarray(value, dtype=float), n)
+            put(self, name, column)
         signals = {
             name: np.asarray(value, dtype=np.float64) for name, value in self.signals.items()
         }

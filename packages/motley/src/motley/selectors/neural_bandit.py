@@ -207,16 +207,16 @@ def forward(weights: Floats, x: Floats) -> Floats:
     return np.asarray(np.maximum(x @ w1.T + b1, 0.0) @ w2 + b2)
 
 
-def gradients(weights: Floats, x: Floats) -> Floats:
+def gradients(weights: Floats, x: Floats, a: Floats | None = None) -> Floats:
     """Return the gradient of each row's output in all parameters, ``[n, d]`` to ``[n, P]``.
 
-    With ``a = W1 x + b1``: df/dW2 = relu(a), df/db2 = 1, df/db1 = W2 [a > 0], df/dW1 = (df/db1)
-    x^T.
+    With ``a = W1 x + b1``, ``[n, h]``, computed if it is not given: df/dW2 = relu(a), df/db2 = 1,
+    df/db1 = W2 [a > 0], df/dW1 = (df/db1) x^T.
     """
     n, d = x.shape
     w1, b1, w2, _ = _layers(weights, d)
     h = len(b1)
-    a = x @ w1.T + b1
+    a = x @ w1.T + b1 if a is None else a
     out = np.empty((n, len(weights)))
     bias = np.multiply(w2, a > 0, out=out[:, d * h : (d + 1) * h])
     np.multiply(bias[:, :, None], x[:, None, :], out=out[:, : d * h].reshape(n, h, d))
@@ -234,14 +234,16 @@ def train(weights: Floats, x: Floats, y: Floats, decay: float, rng: np.random.Ge
     """Return the parameters ``[P]`` after gradient descent on ``(f(x) - y)^2``, one row a step;
     unchanged if it diverged."""
     out = weights.copy()
+    w1, b1, w2, b2 = _layers(out, x.shape[1])
     steps = 0
     while True:
         total = 0.0
         for i in rng.permutation(len(x)):
             row = x[i : i + 1]
-            error = float(forward(out, row)[0] - y[i])
+            a = row @ w1.T + b1  # that of forward and of gradients, once
+            error = float((np.maximum(a, 0.0) @ w2 + b2)[0] - y[i])
             total += error * error
-            out -= RATE * (2.0 * error * gradients(out, row)[0] + decay * out)
+            out -= RATE * (2.0 * error * gradients(out, row, a)[0] + decay * out)
             steps += 1
             if steps == STEPS or not abs(error) < DIVERGED:
                 return out if abs(error) < DIVERGED else weights

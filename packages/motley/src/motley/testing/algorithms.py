@@ -18,7 +18,7 @@ import copy
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ from motley.algorithms.parts import (
 )
 from motley.algorithms.task_loss import loss_of
 from motley.algorithms.weights import Weighting, divide_by, own_weights
+from motley.core.arrays import Floats, Ints
 from motley.core.components import overrides
 from motley.core.keys import Key, Streams
 from motley.core.ragged import Ragged
@@ -52,7 +53,7 @@ from motley.engines.engine import Engine, Job, Setting, TrainResult, client_loss
 from motley.tasks.flat import FlatNetwork, initial
 from motley.tasks.task import Federation, ModelState, Task
 
-SIZES = (7, 1, 23, 12, 4, 16, 5, 9)
+SIZES = (7, 1, 13, 12, 4, 11, 5, 9)
 COHORTS = ((2, 0, 5), (1, 2, 7), (5, 6, 3), (2, 4, 0))
 """Client ids of each round: some clients take part again, some never do."""
 BATCHED = ("threads", "batched", "vmap", "debug")
@@ -98,14 +99,30 @@ def adapted(model: Callable[[], nn.Module]) -> nn.Module:
     )
 
 
-def _federation() -> Federation:
+@cache
+def _training_numbers() -> tuple[Tensor, Tensor, Ints]:
+    """Return inputs, labels and their order among the clients."""
     count = sum(SIZES)
     key = Key(0).fold("contract")
     x = torch.from_numpy(key.normal(np.arange(count), 6))
     y = torch.from_numpy((4 * key.fold("labels").uniform(np.arange(count))[:, 0]).astype(np.int64))
-    train = Ragged(
-        np.concatenate([[0], np.cumsum(SIZES)]), key.fold("order").numpy().permutation(count)
-    )
+    return x, y, key.fold("order").numpy().permutation(count)
+
+
+@cache
+def _server_numbers(purpose: str) -> Floats:
+    return Key(4).fold(purpose).normal(np.arange(60), 6)
+
+
+def _server_inputs(purpose: str) -> Tensor:
+    """Return samples of the server, of which a rule may change its copy alone."""
+    return torch.from_numpy(_server_numbers(purpose).copy())
+
+
+def _federation() -> Federation:
+    x, y, order = _training_numbers()
+    x, y = x.clone(), y.clone()
+    train = Ragged(np.concatenate([[0], np.cumsum(SIZES)]), order.copy())
     empty = Ragged(np.zeros(len(SIZES) + 1, np.int64), np.zeros(0, np.int64))
     return Federation(
         x,
@@ -138,7 +155,7 @@ class Play:
     model: str = "an MLP"
     engine: str = "sequential"
     server: ServerState = field(init=False)
-    client_states: dict[int, ClientState] = field(init=False, default_factory=dict)
+    client_states: dict[int, ClientState] = field(init=False)
 
     def __post_init__(self) -> None:
         model = MODELS[self.model]
@@ -157,9 +174,24 @@ class Play:
             threads=2,
         )
         self.algorithm = self.setting.algorithm  # bound to the model
-        state = initial(self.setting.task.model, Key(1), torch.float64)
+        self._initial = initial(self.setting.task.model, Key(1), torch.float64)
+        self._network = FlatNetwork(self.setting.task.model, torch.float64)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Take the state before the first round, and no engine."""
+        state = copy.deepcopy(self._initial)
         self.server = self.algorithm.server.init(self.algorithm.local.sent(state), len(SIZES))
         self.first = self.algorithm.local.initial_state(state)
+        self.client_states = {}
+        self._engines: dict[str, Engine] = {}
+
+    def on(self, engine: str) -> Play:
+        """Return a play of the same setting, which no round changes, that has run no round."""
+        play = copy.copy(self)
+        play.engine = engine
+        play._begin()
+        return play
 
     def refuses(self) -> str | None:
         """Return why the engine does not accept this method; None if it does."""
@@ -188,8 +220,7 @@ class Play:
 
     def train(self, number: int, cohort: tuple[int, ...]) -> list[TrainResult]:
         """Return the results of one round's local training, in order of client id."""
-        kind: type[Engine] = ENGINES.get(self.engine)
-        engine = kind(self.setting)
+        engine = self._made(self.engine)
         download = self.algorithm.local.download(self.server)
         ordered = tuple(sorted(cohort))
         done = list(
@@ -197,6 +228,14 @@ class Play:
         )
         engine.close()
         return done
+
+    def _made(self, name: str) -> Engine:
+        """Return the engine of this name, made when it is first asked for: as in a run, it trains
+        in all rounds."""
+        if name not in self._engines:
+            kind: type[Engine] = ENGINES.get(name)
+            self._engines[name] = kind(self.setting)
+        return self._engines[name]
 
     def round(self, number: int, cohort: tuple[int, ...]) -> list[TrainResult]:
         """Run one round: train, aggregate, step the server, keep the client states."""
@@ -219,23 +258,18 @@ class Play:
         """Return the server context of a round with these clients: network, public samples,
         validation samples, and the clients' losses and weights."""
         setting = self.setting
-        rows = np.arange(60)
         task = setting.task
-        key = Key(4)
         own = own_weights(self.weights, np.array(SIZES))
         return ServerContext(
             layout=task.layout,
             population=len(SIZES),
             accepted=len(accepted),
-            network=FlatNetwork(task.model, setting.dtype),
-            public=torch.from_numpy(key.fold("public").normal(rows, 6)),
-            validation=(
-                torch.from_numpy(key.fold("held").normal(rows, 6)),
-                torch.from_numpy(rows % 4),
-            ),
+            network=self._network,
+            public=_server_inputs("public"),
+            validation=(_server_inputs("held"), torch.arange(60) % 4),
             criterion=loss_of(task),
-            key=key.fold(number),
-            losses=lambda *arguments: client_losses(ENGINES.get("sequential")(setting), *arguments),
+            key=Key(4).fold(number),
+            losses=lambda *arguments: client_losses(self._made("sequential"), *arguments),
             own_weights=(float(own[list(accepted)].sum()), float(own.sum())),
         )
 
@@ -290,17 +324,23 @@ class Case:
     weights: Weighting
     solver: Solver
     _watched: dict[str, Watched] = field(init=False, default_factory=dict)
+    _unplayed: dict[str, Play] = field(init=False, default_factory=dict)
 
-    def play(self, model: str = "an MLP", engine: str = "sequential") -> Play:
-        """Return a federation that has run no round."""
-        return Play(
-            method=self.method, weights=self.weights, solver=self.solver, model=model, engine=engine
-        )
+    def play(self, model: str = "an MLP") -> Play:
+        """Return a federation that has run no round, of objects that saw no other."""
+        return Play(method=self.method, weights=self.weights, solver=self.solver, model=model)
+
+    def unplayed(self, model: str = "an MLP") -> Play:
+        """Return the one federation of a model in which no round is run: a point looks at it, or
+        plays one :meth:`Play.on` its setting."""
+        if model not in self._unplayed:
+            self._unplayed[model] = self.play(model)
+        return self._unplayed[model]
 
     def watched(self, model: str) -> Watched:
         """Return the run of a model of :data:`MODELS`."""
         if model not in self._watched:
-            self._watched[model] = Watched(self.play(model))
+            self._watched[model] = Watched(self.unplayed(model).on("sequential"))
         return self._watched[model]
 
 
@@ -343,7 +383,7 @@ def _declared(case: Case) -> None:
     params = vars(type(method)).get("__dataclass_params__")
     _require(params is not None and params.frozen, "a method is a frozen dataclass of options")
     _require(bool(method.paper.key), "a method names its paper")
-    algorithm = case.play().algorithm
+    algorithm = case.unplayed().algorithm
     for part in (algorithm.loss, algorithm.local, algorithm.aggregator, algorithm.server):
         _require(
             dataclasses.is_dataclass(part) or type(part) is LocalRule,
@@ -355,7 +395,7 @@ def _declared(case: Case) -> None:
 
 def _capabilities(case: Case) -> None:
     for kind in MODELS:
-        play = case.play(kind)
+        play = case.unplayed(kind)
         rule = play.algorithm.local
         server = play.algorithm.server
         loss = play.algorithm.loss
@@ -434,7 +474,7 @@ def _uploads(case: Case) -> None:
 
 def _layers_at_home(case: Case) -> None:
     for kind in MODELS:
-        play = case.play(kind)
+        play = case.unplayed(kind)
         rule = play.algorithm.local
         model = initial(play.setting.task.model, Key(1), torch.float64)
         if rule.sends_whole:
@@ -472,12 +512,11 @@ def _layers_at_home(case: Case) -> None:
 
 
 def _engines(case: Case) -> None:
-    """Two rounds: new clients, and one with a state; engines remember nothing from round to
-    round."""
+    """Two rounds: new clients, and one with a state."""
     for model in MODELS:
         after = case.watched(model).copies[2]
         for engine in BATCHED:
-            play = case.play(model, engine)
+            play = case.unplayed(model).on(engine)
             if play.refuses() is None:
                 _same(
                     _state(play.run(COHORTS[:2])),
@@ -520,7 +559,7 @@ def _values(case: Case) -> None:
 
 def _resume(case: Case) -> None:
     """Each round is played from a copy of what stood before it, by objects that saw no other: so
-    whatever a method remembers elsewhere is missing."""
+    whatever a method or an engine remembers elsewhere is missing."""
     model = "an MLP with BatchNorm"
     seen = case.watched(model)
     for cut in range(1, len(COHORTS)):

@@ -16,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -59,21 +60,15 @@ class SyntheticFederation:
     def signal(self, name: str, round: int, ids: Ids) -> Floats:
         """Return the values of one signal, ``[n]`` or ``[n, d]``: scalars are positive, counts are
         whole numbers."""
-        key = Key(self.seed).fold("signal", name, round)
-        if name == "label_histogram":
-            return np.floor(50.0 * key.uniform(ids, self.classes))
-        if SIGNALS[name].shape != "scalar":
-            return key.normal(ids, self.width)
-        if name == "num_examples":
-            return 1.0 + np.floor(100.0 * key.uniform(ids)[:, 0])
-        return 0.1 + key.exponential(ids)[:, 0]
+        width = self.classes if name == "label_histogram" else self.width
+        ids = np.ascontiguousarray(ids, dtype=np.int64)
+        return _signal(self.seed, name, round, ids=ids.tobytes(), width=width).copy()
 
     def reports(
         self, names: Sequence[str], round: int, ids: Ids, outcome: Outcome | NDArray[np.int8]
     ) -> Reports:
         """Return the reports of these clients with these signals, times, steps and sizes."""
-        key = Key(self.seed).fold("numbers", round)
-        seconds = key.exponential(ids, 3).T
+        seconds = _seconds(self.seed, round, np.ascontiguousarray(ids, dtype=np.int64).tobytes())
         return Reports(
             ids,
             np.asarray(outcome),
@@ -158,6 +153,32 @@ class SyntheticFederation:
                     Reports(probed, np.full(len(probed), Outcome.PROBED, np.int8), signals=again),
                 )
         selector.observe(round, self.reports(sorted(needs.reported), round, cohort.ids, outcomes))
+
+
+# the same rounds are played for each requirement and rule
+
+
+@lru_cache(maxsize=10_000)
+def _signal(seed: int, name: str, round: int, ids: bytes, width: int) -> Floats:
+    """Return a signal of the clients of these int64 ids, ``[n]`` or ``[n, width]``."""
+    clients = np.frombuffer(ids, np.int64)
+    key = Key(seed).fold("signal", name, round)
+    if name == "label_histogram":
+        return np.floor(50.0 * key.uniform(clients, width))
+    if SIGNALS[name].shape != "scalar":
+        return key.normal(clients, width)
+    if name == "num_examples":
+        return 1.0 + np.floor(100.0 * key.uniform(clients)[:, 0])
+    return 0.1 + key.exponential(clients)[:, 0]
+
+
+@lru_cache(maxsize=10_000)
+def _seconds(seed: int, round: int, ids: bytes) -> Floats:
+    """Return the seconds of download, computation and upload, read-only ``[3, n]``."""
+    key = Key(seed).fold("numbers", round)
+    seconds = key.exponential(np.frombuffer(ids, np.int64), 3).T
+    seconds.flags.writeable = False
+    return seconds
 
 
 class _Strict(SyntheticFederation):
