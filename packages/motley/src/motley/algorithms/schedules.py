@@ -11,12 +11,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 from typing_extensions import override
 
 from motley.core.errors import ConfigError
+from motley.core.own_code import in_one_line, place_in_own_code
 from motley.core.paper import Paper, cite
+
+_CHECKED = 10_000
+"""Rounds whose factors a function of one's own is asked for before a run."""
 
 
 class Schedule(ABC):
@@ -106,10 +111,29 @@ class FunctionSchedule(Schedule):
 
     function: Callable[[int], float]
 
+    def check(self, horizon: int | None) -> None:
+        """Ask for the factors of the planned rounds, the first thousands of them and the last.
+
+        Raises
+        ------
+        ConfigError: the function raises an error, or gives no factor, for one of these rounds.
+        """
+        last = horizon or 1
+        for number in (*range(1, min(last, _CHECKED) + 1), last):
+            self.factor(number, horizon)
+
     @override
     def factor(self, round: int, horizon: int | None) -> float:
-        factor = self.function(round)
-        if not isinstance(factor, int | float) or not 0 <= factor < math.inf:
+        try:
+            factor = self.function(round)
+        except Exception as error:  # a user's function may raise anything
+            raise ConfigError(
+                f"the function fails for round {round} ({in_one_line(error)}"
+                f"{place_in_own_code(error)}); it takes a round, from 1 to the last, and returns a "
+                "factor of the learning rate, e.g. lambda round: 0.9 ** (round - 1)",
+                "local.lr_schedule",
+            ) from error
+        if not isinstance(factor, Real) or not 0 <= factor < math.inf:
             raise ConfigError(
                 f"the function gives {factor!r} for round {round}; expected a factor of the "
                 "learning rate, a number of at least 0",
