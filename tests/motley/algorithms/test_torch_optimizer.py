@@ -92,6 +92,17 @@ def test_a_schedule_is_asked_for_every_round_before_the_first() -> None:
         made(20_000, lambda number: 1 / (20_000 - number))
 
 
+def test_a_scheduler_of_torch_is_answered_with_what_to_write() -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    schedulers = torch.optim.lr_scheduler
+    for given in (schedulers.StepLR, schedulers.StepLR(optimizer, 1)):
+        with pytest.raises(ConfigError, match=r"lr_schedule: got StepLR of torch, .* = lambda"):
+            Experiment(**KEYS, local={"lr_schedule": given})
+    plateau = schedulers.ReduceLROnPlateau(optimizer)
+    with pytest.raises(ConfigError, match=r"got ReduceLROnPlateau of torch, .*_post_hook\(lambda"):
+        Experiment(**KEYS, local={"lr_schedule": plateau})
+
+
 def test_every_parameter_group_keeps_its_share_of_the_rate() -> None:
     """w <- w - lr factor g with g = 1 in two groups: rates 1 and 1/10, factor 1/2."""
     from motley.algorithms.torch_optimizer import TorchOptimizer

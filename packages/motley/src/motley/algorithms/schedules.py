@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
+from torch.optim.lr_scheduler import LRScheduler
 from typing_extensions import override
 
 from motley.core.errors import ConfigError
@@ -181,6 +182,20 @@ class MilestoneSchedule(Schedule):
 
 
 def as_schedule(value: Any) -> Any:
-    """Return a function of the round as a schedule; anything else as it is."""
+    """Return a function of the round as a schedule; anything else as it is.
+
+    Raises
+    ------
+    ConfigError: a scheduler of torch, which belongs to one optimizer.
+    """
+    kind = value if isinstance(value, type) else type(value)
+    if issubclass(kind, LRScheduler):
+        raise ConfigError(
+            f"got {kind.__name__} of torch, which belongs to one optimizer, and each client begins "
+            "a round with a fresh one; a schedule over rounds is a function, lr_schedule = lambda "
+            "round: 0.9 ** (round - 1); one over the steps of a round is a hook of the optimizer: "
+            "optimizer.register_step_post_hook(lambda *_: scheduler.step())",
+            "local.lr_schedule",
+        )
     plain = callable(value) and not isinstance(value, type | Schedule)
     return FunctionSchedule(value) if plain else value
