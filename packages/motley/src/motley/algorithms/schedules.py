@@ -65,14 +65,15 @@ class LinearSchedule(Schedule):
 @dataclass(frozen=True)
 class CosineSchedule(Schedule):
     """A decrease from 1 along half a cosine:
-    ``end + (1 - end) (1 + cos(pi min((t - 1) / T, 1))) / 2`` in round t of T.
+    ``end + (1 - end) (1 + cos(pi (min(t, T) - 1) / T)) / 2`` in round t of T.
 
     Loshchilov, Hutter: *SGDR: Stochastic Gradient Descent with Warm Restarts*, ICLR 2017, equation
     5 without restarts. The first round has the factor 1; ``end`` would be reached in the round
-    after the last, so that no round is without a learning rate.
+    after the last, so that no round is without a learning rate. Training after the last round,
+    before an examination, has the factor of the last.
 
-    >>> [round(CosineSchedule().factor(t, horizon=4), 3) for t in (1, 2, 3, 4)]
-    [1.0, 0.854, 0.5, 0.146]
+    >>> [round(CosineSchedule().factor(t, horizon=4), 3) for t in (1, 2, 3, 4, 5)]
+    [1.0, 0.854, 0.5, 0.146, 0.146]
     """
 
     paper: ClassVar[Paper] = cite("loshchilov2017sgdr")
@@ -84,7 +85,8 @@ class CosineSchedule(Schedule):
 
     def factor(self, round: int, horizon: int | None) -> float:
         """Return the factor; raises ConfigError if the number of planned rounds is not known."""
-        along = min((round - 1) / _known(horizon, "cosine"), 1.0)
+        last = _known(horizon, "cosine")
+        along = (min(round, last) - 1) / last
         return self.end + (1.0 - self.end) * (1.0 + math.cos(math.pi * along)) / 2.0
 
 

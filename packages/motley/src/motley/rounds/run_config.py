@@ -204,11 +204,9 @@ class RunConfig:
 
     def lr(self, version: int) -> float:
         """Return the learning rate of local steps from this version of the model, before factors of
-        single clients. Where the schedule has a last round, training after it, before an
-        examination, has the rate of that round: a cosine would be at its end, 0."""
+        single clients."""
         horizon = self.stop.rounds if self.schedule.horizon else None
-        number = version + 1 if horizon is None else min(version + 1, horizon)
-        return self.setting.solver.lr * self.schedule.factor(number, horizon)
+        return self.setting.solver.lr * self.schedule.factor(version + 1, horizon)
 
     def reached(
         self,
