@@ -1,11 +1,14 @@
 import json
 import pickle
 import re
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from motley.core.errors import DataError
@@ -238,6 +241,28 @@ def test_folders_that_are_not_understood(tmp_path: Path, files: dict[str, str], 
     write(tmp_path, files)
     with pytest.raises(DataError, match=words):
         from_files(tmp_path)
+
+
+def test_rows_of_a_partitioned_table_without_a_client_are_refused(tmp_path: Path) -> None:
+    table = pa.table({"site": ["a", "b", None, "a"], "x": [1.0, 2, 3, 4], "label": [0, 1, 0, 1]})
+    pq.write_to_dataset(table, tmp_path, partition_cols=["site"])
+    nobody = r"has the folder site=__HIVE_\w+__: rows without an entry of 'site', .* no client's"
+    with pytest.raises(DataError, match=nobody):
+        from_files(tmp_path, label="label")
+    shutil.rmtree(tmp_path / "site=__HIVE_DEFAULT_PARTITION__")
+    assert [file.client for file in client_files(tmp_path)] == ["site=a", "site=b"]
+
+
+def test_files_like_the_parts_of_one_table_are_told(tmp_path: Path) -> None:
+    for k in range(2):
+        rows = pa.table({"x": [1.0 + k, 2.0], "label": [0, 1]})
+        pq.write_table(rows, tmp_path / f"part-0000{k}-c000.snappy.parquet")
+    with pytest.warns(UserWarning, match=r"the 2 files is a client, .* of one table \(part-0"):
+        assert len(client_files(tmp_path)) == 2
+    (tmp_path / "part-00001-c000.snappy.parquet").rename(tmp_path / "b.parquet")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(client_files(tmp_path)) == 2
 
 
 def test_a_file_of_several_clients_in_a_folder_is_refused(tmp_path: Path) -> None:

@@ -123,6 +123,18 @@ def test_a_text_of_new_rows_is_read_as_those_that_trained_or_refused(
         prepare(str(tmp_path / "new.csv"))
 
 
+def test_true_and_false_with_gaps_are_read_again(tmp_path: Path) -> None:
+    """True is 1 and false 0, less 0.5 and divided by 0.25; a gap is the mean."""
+    rows = ["A;True;0", "A;;1", "B;False;0", "B;True;1"]
+    fixed = {"smoker": (0.5, 0.25)}
+    prepare = prepared(tmp_path, rows, "site;smoker;label", scale="fixed", fixed=fixed)
+    right = [[2.0], [0.0], [-2.0], [2.0]]
+    assert prepare(str(tmp_path / "t.csv")).tolist() == right
+    assert prepare([{"smoker": x} for x in ("True", "?", "False", "True")]).tolist() == right
+    with pytest.raises(DataError, match=r"row 1 of x: got .True. in column .smoker., where the"):
+        prepare([{"smoker": "True"}, {"smoker": "perhaps"}])
+
+
 def test_numbers_that_a_model_cannot_hold_are_refused(tmp_path: Path) -> None:
     rows = ["A;1.5;0", "A;2.5;1", "B;3.5;0", "B;4.5;1"]
     prepare = prepared(tmp_path, rows, "site;v;label")

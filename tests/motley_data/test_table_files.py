@@ -518,8 +518,13 @@ def test_json_lines_are_a_table(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"x": 1}\n{"x": 1, "y": 2}\n', "line 2: expected a JSON object with x"),
-        ('{"x": 1}\n{"y": 1}\n', "line 2: expected a JSON object with x"),
+        (
+            '{"x": 1}\n{"x": 1, "y": 2}\n',
+            "line 2: the object has also 'y', which is not so in the first line; expected the same "
+            'keys in each line; write a gap as null, {"y": null}',
+        ),
+        ('{"x": 1, "z": 2}\n{"z": 1}\n', 'line 2: the object lacks .x., .* null, {"x": null}'),
+        ('{"x": 1}\n{"y": 1}\n', "line 2: the object lacks .x. and has also .y., which"),
         ("[1]\n", "line 1: expected a JSON object, e.g."),
         ('{"x": 1}\n{"x": \n', "line 2: expected a JSON object with x"),
         ('{"x": 1, "x": 2}\n', "line 1: expected a JSON object, .*; each key once"),

@@ -268,9 +268,10 @@ def test_the_milestone_schedule_is_torchs() -> None:
 
 
 def test_the_cosine_schedule_by_hand() -> None:
-    """Six rounds to .2: angles of 0, 30, 60, 90, 120, 150 degrees, so .6 + .4 cos; 180 in the round
-    after the last, and from then."""
-    wanted = [1.0, 0.6 + 0.4 * 0.75**0.5, 0.8, 0.6, 0.4, 0.6 - 0.4 * 0.75**0.5, 0.2, 0.2]
+    """Six rounds to .2: angles of 0, 30, 60, 90, 120, 150 degrees, so .6 + .4 cos; what trains
+    after the last round has its factor."""
+    last = 0.6 - 0.4 * 0.75**0.5
+    wanted = [1.0, 0.6 + 0.4 * 0.75**0.5, 0.8, 0.6, 0.4, last, last, last]
     assert [CosineSchedule(end=0.2).factor(t, 6) for t in range(1, 9)] == pytest.approx(wanted)
     with pytest.raises(
         ConfigError,

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -71,6 +72,35 @@ def test_a_function_of_the_round_is_a_schedule() -> None:
     assert torch.equal(trained(mine), trained(ours))
     with pytest.raises(ConfigError, match=r"lr_schedule: the function gives -1 for round 1; expec"):
         trained({"lr_schedule": lambda number: -number})
+
+
+def test_a_schedule_is_asked_for_every_round_before_the_first() -> None:
+    """A table of three factors is too short for four rounds; an error in round 4 lost three."""
+    rates = np.array([1.0, 0.5, 0.25], np.float32)
+
+    def made(rounds: int, schedule: Any) -> Experiment:
+        keys = {**KEYS, "stop": {"rounds": rounds}, "local": {"lr_schedule": schedule}}
+        return Experiment(**keys)
+
+    assert made(3, lambda number: rates[number - 1]).run_id()
+    short = r"lr_schedule: the function fails for round 4 \(IndexError: .*, in .*test_torch_opt"
+    with pytest.raises(ConfigError, match=short):
+        made(4, lambda number: rates[number - 1])
+    with pytest.raises(ConfigError, match=r"lr_schedule: the function gives -0.5 for round 3"):
+        made(3, lambda number: 1 - number / 2)
+    with pytest.raises(ConfigError, match=r"for round 20000 \(ZeroDivisionError"):
+        made(20_000, lambda number: 1 / (20_000 - number))
+
+
+def test_a_scheduler_of_torch_is_answered_with_what_to_write() -> None:
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+    schedulers = torch.optim.lr_scheduler
+    for given in (schedulers.StepLR, schedulers.StepLR(optimizer, 1)):
+        with pytest.raises(ConfigError, match=r"lr_schedule: got StepLR of torch, .* = lambda"):
+            Experiment(**KEYS, local={"lr_schedule": given})
+    plateau = schedulers.ReduceLROnPlateau(optimizer)
+    with pytest.raises(ConfigError, match=r"got ReduceLROnPlateau of torch, .*_post_hook\(lambda"):
+        Experiment(**KEYS, local={"lr_schedule": plateau})
 
 
 def test_every_parameter_group_keeps_its_share_of_the_rate() -> None:

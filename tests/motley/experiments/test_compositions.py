@@ -145,3 +145,10 @@ def test_recurrent_layers_that_a_processor_cannot_compute_in_bfloat16(
         match=r"precision: got 'bfloat16', and this processor cannot compute LSTM in bfloat16; use",
     ):
         build({**KEYS, "population": None, "task": text, "precision": "bfloat16"})
+
+
+@pytest.mark.parametrize("experiment", ["first.toml", None, [("population", 3)]])
+def test_what_is_no_experiment_is_refused(experiment: Any) -> None:
+    """A file, which motley.run takes, was a TypeError of Python."""
+    with pytest.raises(ConfigError, match=r"experiment: got .*; a file is read by .*load"):
+        build(experiment)

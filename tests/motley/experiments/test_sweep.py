@@ -48,6 +48,16 @@ def test_the_grid_of_the_file_is_run_and_may_be_overruled() -> None:
     assert len(sweep.expand(experiment, {"selector.name": ["uniform"]}, seeds=[5])) == 1
 
 
+def test_seeds_given_twice_are_refused() -> None:
+    experiment = Experiment(**PLAIN, grid={"seed": [7]})
+    twice = r"seeds: got \[2\], and over the key seed \[0, 1\]; give one of the two"
+    with pytest.raises(ConfigError, match=twice):
+        sweep.expand(experiment, {"seed": [0, 1]}, seeds=[2])
+    for over, seeds in (({"seed": [0, 1]}, None), (None, [0, 1])):
+        points = sweep.expand(experiment, over, seeds)
+        assert [point.experiment.seed for point in points] == [0, 1]
+
+
 def test_several_grids_are_run_one_after_the_other_and_common_runs_once() -> None:
     """Two learning rates, then two rules: the rule and rate that the file has are in both."""
     experiment = Experiment(

@@ -1,12 +1,13 @@
 """The differences that a study shows: paired by test seed, their intervals together."""
 
+from math import nan
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from motley.results.measures import paired
-from motley_advice.tuning.objectives import ObjectiveValue
+from motley_advice.tuning.objectives import DIVERGED, ObjectiveValue
 from motley_advice.tuning.outcome import TuningResult
 from motley_advice.tuning.results import results_table
 
@@ -60,3 +61,17 @@ def test_of_one_difference_there_is_nothing_to_say():
     got = found.difference(found.methods[1], found.plan.objectives[0])
     assert got == paired([10, 12, 14], [0, 0, 0])
     assert "together" not in results_table(found).note
+
+
+def test_a_mean_of_which_a_seed_missed_the_target_has_no_interval():
+    """Seeds 1, 2 and a missed 0 have the mean 1, a lower bound; one that diverged has no mean."""
+    table = results_table(study("first", "sure", "lost"))
+    tested = [row.cells[2].text for row in table.rows[1:]]
+    assert tested == ["12.0000 (7.0317 to 16.9683)", "> 1.0000"]
+    found = study("first", "lost")
+    found.plan.objectives[0].measured = lambda run, part: (
+        ObjectiveValue(nan, reached=False, order=DIVERGED)
+        if run.value is None
+        else ObjectiveValue(float(run.value), reached=True, order=0.0)
+    )
+    assert results_table(found).rows[1].cells[2].text == "diverged"

@@ -30,6 +30,9 @@ _HALVES = (
     re.compile(f"(?P<base>.+)(?P<half>(?=[TV])(?i:{_WORDS}))(?<![A-Z])"),  # aTest, no contest
 )
 
+_NO_ENTRY = "__HIVE_DEFAULT_PARTITION__"
+_PART = re.compile(r"part-\d+.*\.parquet", re.IGNORECASE)
+
 
 class ClientFile(NamedTuple):
     """A file, the client whose rows it holds, and whether they test."""
@@ -61,10 +64,37 @@ def client_files(root: Path) -> list[ClientFile]:
             f"{root} has no files of clients; expected one .npz, .parquet, .csv or .tsv file (or "
             "sub-folder) per client"
         )
+    _refuse_rows_of_nobody(root, files)
+    _warn_of_parts(root, files)
     read = {file.path for file in files}
     warn_of_unread(root, [path for path in _files(root) if path not in read])
     place = {name: k for k, name in enumerate(dict.fromkeys(file.client for file in files))}
     return sorted(files, key=lambda file: (place[file.client], file.test))
+
+
+def _refuse_rows_of_nobody(root: Path, files: Sequence[ClientFile]) -> None:
+    """Refuse the folder into which a partitioned table puts rows without an entry."""
+    for name in dict.fromkeys(file.client for file in files):
+        column, _, value = name.partition("=")
+        if value == _NO_ENTRY:
+            raise DataError(
+                f"{root} has the folder {name}: rows without an entry of {column!r}, which are no "
+                "client's; move it elsewhere to leave them out, or give it the name of a client"
+            )
+
+
+def _warn_of_parts(root: Path, files: Sequence[ClientFile]) -> None:
+    """Warn of files that are called as programs call the parts of one table."""
+    if len(files) > 1 and all(
+        file.path.parent == root and _PART.fullmatch(file.path.name) for file in files
+    ):
+        warnings.warn(
+            f"{root}: each of the {len(files)} files is a client, and they are called like the "
+            f"parts of one table ({files[0].path.name}, ...); a table in parts becomes one by "
+            f"pyarrow.parquet.write_table(pyarrow.parquet.read_table({str(root)!r}), "
+            "'one.parquet')",
+            stacklevel=3,
+        )
 
 
 def is_client_file(path: Path) -> bool:

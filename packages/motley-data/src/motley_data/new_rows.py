@@ -64,7 +64,8 @@ def new_numbers(
     texts = text_column(column, name, options)
     texts.forget(np.isin(texts.numbers, options.absent_numbers))
     spelling = options.spelling(name)
-    booleans = {word.lower() for word in texts.distinct} <= {"true", "false"}
+    words = zip(texts.distinct, texts.absent, strict=True)
+    booleans = {word.lower() for word, absent in words if not absent} <= {"true", "false"}
     for at, word in enumerate(texts.distinct):
         if texts.absent[at] or booleans:
             continue

@@ -16,7 +16,7 @@ import json
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -492,13 +492,30 @@ def _read_json_lines(path: Path, form: TableFormat) -> Any:
             row = json.loads(line, object_pairs_hook=_once_each)
         except ValueError:
             row = None
-        if not isinstance(row, dict) or (rows and row.keys() != rows[0].keys()):
+        if not isinstance(row, dict):
             keys = f" with {', '.join(rows[0])}" if rows else ', e.g. {"text": "a", "label": 0}'
             raise DataError(f"{path}, line {number}: expected a JSON object{keys}; each key once")
+        if rows and row.keys() != rows[0].keys():
+            raise _other_keys(f"{path}, line {number}", row, rows[0])
         rows.append(row)
     if not rows:
         return pa.table({})
     return pa.table({name: _cells([row[name] for row in rows]) for name in rows[0]})
+
+
+def _other_keys(where: str, row: Mapping[str, Any], first: Mapping[str, Any]) -> DataError:
+    """Return the error that an object has not the keys of the first one."""
+    lacks = [key for key in first if key not in row]
+    more = [key for key in row if key not in first]
+    differs = [
+        f"{verb} {', '.join(map(repr, keys[:3]))}{f' and {len(keys) - 3} more' * (len(keys) > 3)}"
+        for verb, keys in (("lacks", lacks), ("has also", more))
+        if keys
+    ]
+    return DataError(
+        f"{where}: the object {' and '.join(differs)}, which is not so in the first line; expected "
+        f"the same keys in each line; write a gap as null, {json.dumps({(lacks or more)[0]: None})}"
+    )
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from motley.results.blocks import (
     non_empty,
 )
 from motley.results.method_rows import intervals_in_words
-from motley_advice.tuning.objectives import Objective, ObjectiveValue
+from motley_advice.tuning.objectives import Objective, ObjectiveValue, mean_value
 from motley_advice.tuning.outcome import (
     TunedMethod,
     TuningResult,
@@ -115,9 +115,11 @@ def _cells(
     ]
     for objective in tested:
         values = result.tested(method, objective)
-        mean = measures.interval(measures.spread([value.value for value in values]))
-        missed = "> " if any(not value.reached for value in values) else ""
-        cells.append(TableCell(f"{missed}{with_interval(mean, objective)}", mean.mean))
+        if all(value.reached for value in values):
+            mean = measures.interval(measures.spread([value.value for value in values]))
+            cells.append(TableCell(with_interval(mean, objective), mean.mean))
+        else:
+            cells.append(_cell(objective, mean_value(values)))
         same = method is result.methods[0]
         difference = result.difference(method, objective)
         cells.append(

@@ -11,12 +11,18 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
+from torch.optim.lr_scheduler import LRScheduler
 from typing_extensions import override
 
 from motley.core.errors import ConfigError
+from motley.core.own_code import in_one_line, place_in_own_code
 from motley.core.paper import Paper, cite
+
+_CHECKED = 10_000
+"""Rounds whose factors a function of one's own is asked for before a run."""
 
 
 class Schedule(ABC):
@@ -59,14 +65,15 @@ class LinearSchedule(Schedule):
 @dataclass(frozen=True)
 class CosineSchedule(Schedule):
     """A decrease from 1 along half a cosine:
-    ``end + (1 - end) (1 + cos(pi min((t - 1) / T, 1))) / 2`` in round t of T.
+    ``end + (1 - end) (1 + cos(pi (min(t, T) - 1) / T)) / 2`` in round t of T.
 
     Loshchilov, Hutter: *SGDR: Stochastic Gradient Descent with Warm Restarts*, ICLR 2017, equation
     5 without restarts. The first round has the factor 1; ``end`` would be reached in the round
-    after the last, so that no round is without a learning rate.
+    after the last, so that no round is without a learning rate. Training after the last round,
+    before an examination, has the factor of the last.
 
-    >>> [round(CosineSchedule().factor(t, horizon=4), 3) for t in (1, 2, 3, 4)]
-    [1.0, 0.854, 0.5, 0.146]
+    >>> [round(CosineSchedule().factor(t, horizon=4), 3) for t in (1, 2, 3, 4, 5)]
+    [1.0, 0.854, 0.5, 0.146, 0.146]
     """
 
     paper: ClassVar[Paper] = cite("loshchilov2017sgdr")
@@ -78,7 +85,8 @@ class CosineSchedule(Schedule):
 
     def factor(self, round: int, horizon: int | None) -> float:
         """Return the factor; raises ConfigError if the number of planned rounds is not known."""
-        along = min((round - 1) / _known(horizon, "cosine"), 1.0)
+        last = _known(horizon, "cosine")
+        along = (min(round, last) - 1) / last
         return self.end + (1.0 - self.end) * (1.0 + math.cos(math.pi * along)) / 2.0
 
 
@@ -106,10 +114,29 @@ class FunctionSchedule(Schedule):
 
     function: Callable[[int], float]
 
+    def check(self, horizon: int | None) -> None:
+        """Ask for the factors of the planned rounds, the first thousands of them and the last.
+
+        Raises
+        ------
+        ConfigError: the function raises an error, or gives no factor, for one of these rounds.
+        """
+        last = horizon or 1
+        for number in (*range(1, min(last, _CHECKED) + 1), last):
+            self.factor(number, horizon)
+
     @override
     def factor(self, round: int, horizon: int | None) -> float:
-        factor = self.function(round)
-        if not isinstance(factor, int | float) or not 0 <= factor < math.inf:
+        try:
+            factor = self.function(round)
+        except Exception as error:  # a user's function may raise anything
+            raise ConfigError(
+                f"the function fails for round {round} ({in_one_line(error)}"
+                f"{place_in_own_code(error)}); it takes a round, from 1 to the last, and returns a "
+                "factor of the learning rate, e.g. lambda round: 0.9 ** (round - 1)",
+                "local.lr_schedule",
+            ) from error
+        if not isinstance(factor, Real) or not 0 <= factor < math.inf:
             raise ConfigError(
                 f"the function gives {factor!r} for round {round}; expected a factor of the "
                 "learning rate, a number of at least 0",
@@ -157,6 +184,20 @@ class MilestoneSchedule(Schedule):
 
 
 def as_schedule(value: Any) -> Any:
-    """Return a function of the round as a schedule; anything else as it is."""
+    """Return a function of the round as a schedule; anything else as it is.
+
+    Raises
+    ------
+    ConfigError: a scheduler of torch, which belongs to one optimizer.
+    """
+    kind = value if isinstance(value, type) else type(value)
+    if issubclass(kind, LRScheduler):
+        raise ConfigError(
+            f"got {kind.__name__} of torch, which belongs to one optimizer, and each client begins "
+            "a round with a fresh one; a schedule over rounds is a function, lr_schedule = lambda "
+            "round: 0.9 ** (round - 1); one over the steps of a round is a hook of the optimizer: "
+            "optimizer.register_step_post_hook(lambda *_: scheduler.step())",
+            "local.lr_schedule",
+        )
     plain = callable(value) and not isinstance(value, type | Schedule)
     return FunctionSchedule(value) if plain else value

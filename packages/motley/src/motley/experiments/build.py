@@ -115,6 +115,12 @@ def build(
     ConfigError, DataError, ModelError: parts that do not fit together, in one sentence.
     """
     if not isinstance(experiment, Experiment):
+        if not isinstance(experiment, Mapping):
+            raise ConfigError(
+                f"got {experiment!r}; expected an Experiment or its keys; a file is read by "
+                "motley.experiments.config.load(...), and run by motley.run(...)",
+                "experiment",
+            )
         own = {} if task is None else {"task": "own"}
         with imports(allow_import):
             experiment = Experiment(**{**own, **experiment})

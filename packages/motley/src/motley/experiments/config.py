@@ -30,7 +30,7 @@ from pydantic import (
 from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from motley.algorithms.fedavg import plain_fedavg
-from motley.algorithms.schedules import as_schedule
+from motley.algorithms.schedules import FunctionSchedule, as_schedule
 from motley.algorithms.torch_optimizer import as_solver
 from motley.algorithms.weights import Weighting
 from motley.core.components import imports
@@ -451,7 +451,10 @@ class Experiment(ShownExperiment, BaseModel):
                 "population",
             )
         rounds = self.stop.rounds
-        self._parts["local.lr_schedule"].factor(1, rounds)
+        schedule = self._parts["local.lr_schedule"]
+        schedule.factor(1, rounds)
+        if isinstance(schedule, FunctionSchedule):
+            schedule.check(rounds)
         if rounds is None and self._parts["selector"].needs().horizon:
             name = self.selector["name"]
             raise ConfigError(

@@ -177,12 +177,17 @@ def expand(
 
     Raises
     ------
-    ConfigError: no values for a key, a value the experiment refuses, the same run twice, or no such
-    grid.
+    ConfigError: no values for a key, a value the experiment refuses, the same run twice, seeds in
+    ``over`` and in ``seeds``, or no such grid.
     """
     changes: dict[str, tuple[Experiment, dict[str, Any]]] = {}
     values = document.of_python(dict(over or {}))
     numbers = document.of_python(seeds)
+    if "seed" in values and numbers is not None:
+        raise ConfigError(
+            f"got {numbers}, and over the key seed {values['seed']}; give one of the two",
+            "seeds",
+        )
     for grid in _chosen(experiment, grids):
         for result_id, variant in _combinations(experiment, {**grid, **values}, numbers).items():
             changes.setdefault(result_id, variant)
