@@ -14,8 +14,10 @@ demo: install  ## three selectors on scikit-learn's digits, a table and a report
 test: install  ## the test suite (about 11 minutes)
 	@scripts/test
 
-test-core: install  ## the tests of the library alone, without deployments, recipes and pages
-	@scripts/test tests/motley packages/motley
+# make test runs these, too: a minute of random draws that a change seldom needs at once
+RANDOM = tests/motley/engines/test_fuzzed_models.py tests/motley/resume/test_compositions.py tests/motley/resume/test_random_checks.py
+test-core: install  ## the tests of the library alone, without deployments, recipes, pages and random experiments
+	@scripts/test tests/motley packages/motley $(RANDOM:%=--ignore=%)
 
 test-slow: install  ## the long tests: 30 kills and resumes, statistics
 	@scripts/test -m slow

@@ -107,11 +107,11 @@ def test_without_adapting_fedavg_has_exactly_the_shared_models_accuracy() -> Non
 
 @pytest.mark.parametrize("name", ["fedavg", "fine_tuned"])
 def test_under_a_cosine_schedule_they_adapt_at_the_last_rounds_rate(name: str) -> None:
-    """In round 3 of 3 that is 0.1 (1 + cos(2 pi / 3)) / 2 = 0.025; the cosine's end is 0. So is the
+    """In round 3 of 3 that is 0.2 (1 + cos(2 pi / 3)) / 2 = 0.05; the cosine's end is 0. So is the
     rate at which models are tuned for the last examination."""
     local = {**KEYS["local"], "lr_schedule": "cosine"}
     loop, rows = _rows({**KEYS, "local": local, "algorithm": name, "engine": "sequential"})
-    assert [loop.config.lr(version) for version in (2, 3)] == pytest.approx([0.025] * 2)
+    assert [loop.config.lr(version) for version in (2, 3)] == pytest.approx([0.05] * 2)
     received, adapted = (_of(rows, f"new_client_{epochs}")["loss"] for epochs in (0, 2))
     assert (received != adapted).all()
     if name == "fine_tuned":
