@@ -127,9 +127,9 @@ class Forecast:
             label = f"{rule.label} (the recorded rule)" if rule.recorded else rule.label
             rows.append(TableRow(label, [TableCell(cell) for cell in cells]))
         note = (
-            f"Median and {LEVEL:.0%} prediction interval; never take part: in at least "
-            f"{OFTEN:.0%} of the seeds. Measured on simulations the intervals hold fewer truths "
-            "than they say (docs/twin.md)."
+            f"Median and {LEVEL:.0%} prediction interval of a log-normal law with the seeds' mean "
+            f"and deviation of logarithms; never take part: in at least {OFTEN:.0%} of the seeds. "
+            "Measured on simulations the intervals hold fewer truths than they say (docs/twin.md)."
         )
         return Table(tuple(heads), rows, note)
 
@@ -361,8 +361,9 @@ def _left_out(runs: Sequence[Run], rounds: int) -> tuple[str, ...]:
 
 
 def predicted(values: Sequence[float]) -> Predicted:
-    """Return the median and the prediction interval of values of at least two seeds, all at least
-    0; between the least and the largest where one is 0.
+    """Return the median and the prediction interval of a log-normal law with the mean and deviation
+    of the logarithms of values of at least two seeds, all at least 0; the median of the values, and
+    the least and the largest, where one is 0.
 
     >>> print(predicted([1.0, np.e**2]))
     2.72 (0.013 to 561.6)

@@ -64,7 +64,11 @@ class TorchOptimizer(Solver):
         except Exception as error:  # a user's optimizer may raise anything
             raise self._refused(error) from error
         if not lr > 0:
-            raise ConfigError(f"got lr = {lr}; expected a positive number", "local.optimizer")
+            raise ConfigError(
+                f"got lr = {lr} in the first group of parameters, after a step; expected a "
+                "positive number: what stands still needs no group, requires_grad_(False)",
+                "local.optimizer",
+            )
         stepped = next((p for p in parameters if p in optimizer.state), parameters[0])
         state = optimizer.state[stepped].values()
         scalars = sum(isinstance(value, Tensor) and value.shape == stepped.shape for value in state)
