@@ -570,6 +570,7 @@ def very_many() -> str:
     """List what runs with millions of clients cost, and how memory went over many rounds, from
     ``benchmarks/measured/million.json``, ``millions.json``, ``hundred_millions.json`` and
     ``long_runs.json``."""
+    sizes = [measured(name) for name in ("million", "millions", "hundred_millions")]
     rows = [
         {
             **found,
@@ -579,7 +580,7 @@ def very_many() -> str:
             "own": run["peak_mib"] - found["clients"] * _mapped_mib(found),
             "checkpoint_mb": run["checkpoint_bytes"] / 1e6,
         }
-        for found in map(measured, ("million", "millions", "hundred_millions"))
+        for found in sizes
         for name, run in found["runs"].items()
     ]
     columns = {
@@ -601,9 +602,12 @@ def very_many() -> str:
         for name, run in long["long"].items()
     )
     count = next(iter(long["long"].values()))["rounds"]
-    machine = measured("hundred_millions")
+    machines = "; ".join(
+        f"{found['clients'] / 1e6:g} million on {found['machine']}, {found['cores']} cores"
+        for found in sizes
+    )
     return (
-        f"{listed(rows, columns)}\n\nOn {machine['cores']} cores ({machine['machine']}). A "
+        f"{listed(rows, columns)}\n\nClients and machine: {machines}. A "
         "checkpoint is written whole, and so seldom that all of them take a twentieth of a run at "
         f"most. Memory ends first: `hetero_select_v1` takes {beside:.0f} bytes a client more than "
         "`oort` at the peak, with 100 million clients more than 24 GB, which was not run."
