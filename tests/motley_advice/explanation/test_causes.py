@@ -110,6 +110,18 @@ def test_which_round_is_a_cause_that_needs_no_run() -> None:
     assert planned.reading(frozenset({1})).round == "best"
 
 
+def test_a_common_test_set_that_is_not_there_is_said_before_any_run() -> None:
+    split = {"split": {"test": "client"}}
+    smaller = {"local": {"batch_size": 8}}
+    with pytest.raises(
+        ConfigError, match=r"--scope: got 'global', and A has no .* test = \"global"
+    ):
+        plan(smaller, split, scope="global,mean")
+    with pytest.raises(ConfigError, match=r"--scope: got 'global', and B has no common test set"):
+        plan({**smaller, **split}, {"split": {"test": "global"}}, scope="global")
+    assert plan(smaller, split, scope="mean").a.reading.scope == "mean"
+
+
 def test_pinned_seeds_are_taken_and_left_out() -> None:
     planned = plan({"pin": {"init": 7}})
     assert rows(planned) == {"pin.init": (None, 7)}

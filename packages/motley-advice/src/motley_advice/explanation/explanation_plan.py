@@ -219,6 +219,13 @@ def plan_of(
     metric = _metric(metric, tasks)
     _check_printed(printed, metric, tasks[0])
     readings = _readings(metric, round, scope)
+    for name, reading, task in zip("AB", readings, tasks, strict=True):
+        if reading.scope == "global" and task.federation.global_test is None:
+            raise ConfigError(
+                f"got 'global', and {name} has no common test set; give it one, split = {{ test = "
+                '"global" }, or leave the scope out',
+                "--scope",
+            )
     side_a, side_b = (
         replace(side, reading=reading)
         for side, reading in zip((side_a, side_b), readings, strict=True)
