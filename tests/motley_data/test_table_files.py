@@ -440,6 +440,16 @@ def test_a_sheet_that_excel_opens(tmp_path: Path) -> None:
     assert made.table.raw.columns[0].values.tolist() == [30.0, 41.5]
 
 
+def test_a_workbook_that_its_reader_does_not_know(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl", reason="needs the extra excel; make test-loaders")
+    book = openpyxl.Workbook()
+    book.active.append(["v", "label"])
+    book.create_chartsheet("empty")
+    book.save(tmp_path / "t.xlsx")
+    with pytest.raises(DataError, match=r"not read by openpyxl \(AttributeError: .* as \.csv$"):
+        rows(tmp_path / "t.xlsx")
+
+
 def test_what_a_sheet_does_not_show_is_told(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl", reason="needs the extra excel; make test-loaders")
     path = tmp_path / "t.xlsx"

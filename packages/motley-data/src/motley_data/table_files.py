@@ -553,7 +553,13 @@ def _read_excel(path: Path, form: TableFormat) -> Any:
         unpacked = sum(part.file_size for part in parts.infolist())
     if unpacked > max(_SUSPICIOUS, _MOST_PACKED * path.stat().st_size):
         raise DataError(f"{path} unpacks to {unpacked:,} bytes; save the sheet as .csv")
-    sheets = read_sheets(path, form.header_rows)
+    try:
+        sheets = read_sheets(path, form.header_rows)
+    except Exception as error:  # whatever openpyxl raises at parts that it does not know
+        raise DataError(
+            f"{path} is not read by openpyxl ({type(error).__name__}: {error}), e.g. for an empty "
+            "sheet of a chart; save its sheet as .csv"
+        ) from error
     sheet = _one_sheet(sheets, path, form)
     if sheet.formula:
         raise DataError(
