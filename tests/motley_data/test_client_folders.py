@@ -235,6 +235,10 @@ def test_a_client_without_test_rows_among_others_with_some(tmp_path: Path) -> No
         ),
         ({"a.json": "{}"}, "not LEAF's JSON"),
         ({"a.xyz": ""}, "has no files of clients; expected one .npz, .parquet, .csv or .tsv file"),
+        (
+            {"a/b/c.csv": TABLE},
+            r"no files of clients; .*; a/b/c.csv lies more than one folder below$",
+        ),
     ],
 )
 def test_folders_that_are_not_understood(tmp_path: Path, files: dict[str, str], words: str) -> None:
@@ -251,6 +255,13 @@ def test_rows_of_a_partitioned_table_without_a_client_are_refused(tmp_path: Path
         from_files(tmp_path, label="label")
     shutil.rmtree(tmp_path / "site=__HIVE_DEFAULT_PARTITION__")
     assert [file.client for file in client_files(tmp_path)] == ["site=a", "site=b"]
+
+
+def test_a_table_in_parts_of_two_columns(tmp_path: Path) -> None:
+    table = pa.table({"site": ["a", "b"], "ward": [1, 2], "x": [1.0, 2], "label": [0, 1]})
+    pq.write_to_dataset(table, tmp_path, partition_cols=["site", "ward"])
+    with pytest.raises(DataError, match=r"; site=a/ward=1/\S+ lies more .*, and a table in parts"):
+        from_files(tmp_path, label="label")
 
 
 def test_files_like_the_parts_of_one_table_are_told(tmp_path: Path) -> None:

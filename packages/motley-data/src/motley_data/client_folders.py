@@ -60,9 +60,15 @@ def client_files(root: Path) -> list[ClientFile]:
     else:
         files = _side_by_side(root)
     if not files:
+        below = next((path for path in _files(root) if is_client_file(path)), None)
+        deeper = ""
+        if below is not None:
+            deeper = f"; {below.relative_to(root)} lies more than one folder below"
+            if below.suffix.lower() == ".parquet":
+                deeper += f", and {_joined(root)}"
         raise DataError(
             f"{root} has no files of clients; expected one .npz, .parquet, .csv or .tsv file (or "
-            "sub-folder) per client"
+            f"sub-folder) per client{deeper}"
         )
     _refuse_rows_of_nobody(root, files)
     _warn_of_parts(root, files)
@@ -90,11 +96,17 @@ def _warn_of_parts(root: Path, files: Sequence[ClientFile]) -> None:
     ):
         warnings.warn(
             f"{root}: each of the {len(files)} files is a client, and they are called like the "
-            f"parts of one table ({files[0].path.name}, ...); a table in parts becomes one by "
-            f"pyarrow.parquet.write_table(pyarrow.parquet.read_table({str(root)!r}), "
-            "'one.parquet')",
+            f"parts of one table ({files[0].path.name}, ...); {_joined(root)}",
             stacklevel=3,
         )
+
+
+def _joined(root: Path) -> str:
+    """Return in words how the parts of a table in a folder become one file."""
+    return (
+        "a table in parts becomes one by "
+        f"pyarrow.parquet.write_table(pyarrow.parquet.read_table({str(root)!r}), 'one.parquet')"
+    )
 
 
 def is_client_file(path: Path) -> bool:
