@@ -58,6 +58,7 @@ from motley.algorithms.lg_fedavg import LGFedAvg
 from motley.algorithms.local_only import LocalOnly
 from motley.algorithms.local_optimisers import SGD, Adam, Clip
 from motley.algorithms.lora_fedavg import LoRAFedAvg
+from motley.algorithms.losses import CrossEntropy
 from motley.algorithms.mifa import MIFA, FedVARP
 from motley.algorithms.moon import Moon
 from motley.algorithms.moon_fednova import MoonFedNova
@@ -68,6 +69,7 @@ from motley.algorithms.pfedme import PFedMe
 from motley.algorithms.qfedavg import QFedAvg
 from motley.algorithms.rhfl import RHFL
 from motley.algorithms.scaffold import ControlVariates, Scaffold
+from motley.core.errors import EngineError
 from motley.tasks.task import ModelState
 from motley.testing.algorithms import CHECKS, Play, check_algorithm
 
@@ -351,6 +353,31 @@ class Broken(Scaffold):
 def test_broken_methods_are_caught(kind, message):
     with pytest.raises(AssertionError, match=message):
         check_algorithm(Broken(kind=kind))
+
+
+@dataclass(frozen=True)
+class KeepsOnes(CrossEntropy):
+    """Makes a tensor for its first batch, which has another shape where clients train together."""
+
+    kept: dict = field(default_factory=dict, compare=False)
+
+    def loss(self, outputs, targets, extra):
+        ones = self.kept.setdefault("ones", torch.ones_like(outputs[..., 0, 0]))
+        return super().loss(outputs, targets, extra) * ones[..., None]
+
+
+@dataclass(frozen=True)
+class Keeping(FedAvg):
+    """FedAvg with such a loss."""
+
+    def change(self, plain):
+        return super().change(plain).replace(loss=KeepsOnes())
+
+
+def test_a_loss_that_one_engine_alone_can_use_is_caught():
+    """What it keeps from the reference's run is of no help to another engine."""
+    with pytest.raises(EngineError, match=r"work of clients \[2, 5, 0\] failed: .*size"):
+        check_algorithm(Keeping())
 
 
 def test_each_point_has_a_name_and_is_told():

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
+from threading import Timer
 from typing import NamedTuple
 
 import psutil
@@ -98,11 +99,15 @@ def owner() -> Iterator[Owner]:
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
+        give_up = Timer(300, process.kill)
+        give_up.start()
         try:
             assert process.stdout is not None
-            lines = map(str.rstrip, process.stdout)
-            yield Owner(process, list(takewhile(SLEEP.__ne__, lines)))
+            printed = list(takewhile(SLEEP.__ne__, map(str.rstrip, process.stdout)))
+            give_up.cancel()
+            yield Owner(process, printed)
         finally:
+            give_up.cancel()
             process.kill()
 
 

@@ -164,6 +164,13 @@ def test_closing_ends_the_workers() -> None:
     assert not _workers() & workers
 
 
+def test_workers_that_nobody_keeps_end_with_the_last_call() -> None:
+    others = _workers()
+    for _ in run_jobs(1, act, [{"number": 0, "way": "fine"}]):
+        assert len(_workers() - others) == 1
+    assert _workers() == others
+
+
 def test_workers_that_are_kept_serve_the_next_call_and_end_with_the_block() -> None:
     """The second call needs one of the two; of the third one dies, and the other serves on."""
     assert (share_among(4, 2), share_among(2, 5)) == (2, 2)

@@ -87,17 +87,35 @@ print(hashlib.sha256(k_means(points, 12, Key(2)).tobytes()).hexdigest())
 
 
 @settings(max_examples=12)
-@given(st.integers(0, 2**20), st.sampled_from(["gaussian", "cosine"]), st.booleans())
-def test_coalitions_are_a_function_of_their_arguments(seed, kernel, equal):
-    """Calls in between, and who holds the same numbers, make no difference."""
+@given(st.integers(0, 2**20), st.booleans())
+def test_k_means_is_a_function_of_its_arguments(seed, equal):
+    """Calls in between, and who holds the same numbers, make no difference, and it changes none."""
     x = Key(seed).normal(np.arange(40), 5)  # in no groups: another start ends elsewhere
     x = x[[0, 0, 2, 2, *range(4, 40)]] if equal else x
-    groups = coalitions(unit_rows(x), 10, kernel, 1.0, Key(seed))
+    before = x.copy()
+    groups = k_means(x, 10, Key(seed))
+    k_means(PLANTED, 4, Key(0))
+    assert k_means(before.copy(), 10, Key(seed)).tolist() == groups.tolist()
+    assert np.array_equal(x, before)
+
+
+@settings(max_examples=12)
+@given(st.integers(0, 2**20), st.sampled_from(["gaussian", "cosine"]), st.booleans())
+def test_coalitions_are_a_function_of_their_arguments(seed, kernel, equal):
+    """Calls in between, and who holds the same numbers, make no difference, and they change
+    none."""
+    x = Key(seed).normal(np.arange(40), 5)  # in no groups: another start ends elsewhere
+    x = x[[0, 0, 2, 2, *range(4, 40)]] if equal else x
+    unit = unit_rows(x)
+    before, unit_before = x.copy(), unit.copy()
+    groups = coalitions(unit, 10, kernel, 1.0, Key(seed))
     by_scikit = scikit_coalitions(x, 10, 1.0, 7)
     coalitions(PLANTED, 4, kernel, 1.0, Key(0))
     scikit_coalitions(PLANTED, 3, 1.0, 0)
-    assert coalitions(unit_rows(x.copy()), 10, kernel, 1.0, Key(seed)).tolist() == groups.tolist()
-    assert scikit_coalitions(x.copy(), 10, 1.0, 7).tolist() == by_scikit.tolist()
+    assert coalitions(unit_before.copy(), 10, kernel, 1.0, Key(seed)).tolist() == groups.tolist()
+    assert scikit_coalitions(before.copy(), 10, 1.0, 7).tolist() == by_scikit.tolist()
+    assert np.array_equal(x, before)
+    assert np.array_equal(unit, unit_before)
 
 
 def test_nearest_centre_by_hand():

@@ -159,13 +159,13 @@ class Play:
 
     def __post_init__(self) -> None:
         model = MODELS[self.model]
-        task = Task(
+        self._task = Task(
             "contract", _federation(), partial(adapted, model) if self.method.adapters else model
         )
         algorithm = self.method.change(plain_fedavg())
         work = LocalWork(batch_size=5, epochs=2)
         self.setting = Setting(
-            task=task,
+            task=self._task,
             algorithm=algorithm,
             solver=self.solver,
             work=work,
@@ -187,9 +187,13 @@ class Play:
         self._engines: dict[str, Engine] = {}
 
     def on(self, engine: str) -> Play:
-        """Return a play of the same setting, which no round changes, that has run no round."""
+        """Return a play of the same model and samples that has run no round, with a loss, rules and
+        a server that saw no other."""
         play = copy.copy(self)
         play.engine = engine
+        algorithm = self.method.change(plain_fedavg())
+        play.setting = dataclasses.replace(self.setting, task=self._task, algorithm=algorithm)
+        play.algorithm = play.setting.algorithm
         play._begin()
         return play
 
