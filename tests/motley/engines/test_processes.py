@@ -135,7 +135,7 @@ def test_an_engine_closed_in_mid_round_waits_for_nobody(setting, jobs, download)
     for victim in victims:
         victim.suspend()
     stuck = engine.train(jobs(s), download(s), {})
-    threading.Timer(0.2, engine.close).start()
+    threading.Timer(0.5, engine.close).start()
     with pytest.raises(WorkerDied):
         next(stuck)
     assert _gone([victim.pid for victim in victims])
