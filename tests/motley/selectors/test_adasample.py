@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.ndimage import gaussian_filter1d
 
 from motley.core.errors import ConfigError
 from motley.core.records import Outcome, Reports
@@ -236,13 +237,18 @@ def test_where_no_gradient_is_known_all_are_as_likely():
         assert (q.tolist(), mu) == ([1 / clients] * clients, 0.0)
 
 
-def test_a_fallen_loss_ends_the_uniform_pilot_early():
-    selector = Selector(AdaSample(pilots=True, pilot_rounds=50, pilot_fall=0.3))
-    for t in range(1, 40):
+@pytest.mark.parametrize("fall", [0.3, 0.5, 0.7])
+def test_a_fallen_loss_ends_the_uniform_pilot_early(fall):
+    """In the first round whose smoothed loss is at most 1 - fall of the first one's."""
+    selector = Selector(AdaSample(pilots=True, pilot_rounds=50, pilot_fall=fall))
+    losses = 2.0 / np.arange(1, 40)
+    for t, loss in enumerate(losses, 1):
         selector.observe(
-            t, Reports(IDS, Outcome.ACCEPTED, signals={"arrival_loss": np.full(3, 2.0 / t)})
+            t, Reports(IDS, Outcome.ACCEPTED, signals={"arrival_loss": np.full(3, loss)})
         )
-    assert 2 <= len(selector.state.uniform) < 39
+    smoothed = (gaussian_filter1d(losses[:t], 5.0, mode="nearest") for t in range(1, 40))
+    fallen = [bool(row[-1] <= (1.0 - fall) * row[0]) for row in smoothed]
+    assert len(selector.state.uniform) == fallen.index(True) + 1 < 39
     assert selector.state.phase != "uniform"
 
 

@@ -190,6 +190,8 @@ def test_rpow_d_asks_the_unseen_first_then_the_last_reported_losses():
 def test_adapow_d_probes_everybody_in_the_first_half_only():
     selector = enrolled(PowerOfChoice("adapow_d"), np.ones(4), horizon=7)
     assert [len(selector.probe(t, IDS, 2)) for t in range(1, 8)] == [4, 4, 4, 0, 0, 0, 0]
+    even = enrolled(PowerOfChoice("adapow_d"), np.ones(4), horizon=4)
+    assert [len(even.probe(t, IDS, 2)) for t in range(1, 5)] == [4, 4, 0, 0]
     with pytest.raises(ConfigError, match=r"stop.rounds: PowerOfChoice anneals .* pass horizon="):
         Selector(PowerOfChoice("adapow_d"))
 
