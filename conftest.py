@@ -17,4 +17,4 @@ def pytest_collect_file(file_path: Path) -> Generator[None, list[Any], list[Any]
     collectors = yield
     if b">>>" in file_path.read_bytes():
         return collectors
-    return [one for one in collectors if not isinstance(one, DoctestModule)]
+    return [each for each in collectors if not isinstance(each, DoctestModule)]

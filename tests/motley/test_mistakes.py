@@ -354,9 +354,9 @@ class Call(NamedTuple):
 
 SMALL = {"task": "quadratic", "population": 2, "cohort": 1, "stop": {"rounds": 1}}
 CALLS = [
-    Call("no path", lambda: motley.load(None), r"got None; expected a path"),  # type: ignore[arg-type]
-    Call("a number as a folder", lambda: motley.run(SMALL, out=3), r"got 3; expected a path"),  # type: ignore[arg-type]
-    Call("no function", lambda: motley.run(SMALL, on_round=3), r"on_round: got 3; .* a function"),  # type: ignore[arg-type]
+    Call("no path", lambda: motley.load(None), r"got None; expected a path"),
+    Call("a number as a folder", lambda: motley.run(SMALL, out=3), r"got 3; expected a path"),
+    Call("no function", lambda: motley.run(SMALL, on_round=3), r"on_round: got 3; .* a function"),
     Call("labels for fewer rows", lambda: _task(y=Y[:20]), r"24 samples and 20 labels"),
     Call("a gap among numbers", lambda: _task(x=np.where(X > 1, np.nan, X)), r"NaN in x"),
     Call("classes from 1", lambda: _run(_task(y=Y + 1)), r"label 2, and the model has 2 outputs"),
