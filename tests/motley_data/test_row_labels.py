@@ -64,6 +64,9 @@ def test_a_class_without_a_row_is_told(tmp_path: Path) -> None:
         r"gets 9 classes, 0 to 8; number the classes without gaps from 0, or write classes=9 to ",
     ):
         assert from_arrays(x, [3, 5, 8] * 3, [0, 0, 0, 1, 1, 1, 2, 2, 2]).classes == 9
+    with pytest.warns(UserWarning, match="no sample has the labels 0, 1, 2, 3, 4, and the model"):
+        from_arrays(x, [5] * 9, [0, 0, 0, 1, 1, 1, 2, 2, 2])
+    assert from_arrays(x, [0] * 9, [0, 0, 0, 1, 1, 1, 2, 2, 2]).classes == 2  # without labels
 
 
 @pytest.mark.parametrize(

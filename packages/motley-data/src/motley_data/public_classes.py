@@ -95,7 +95,7 @@ def _warn_of_gaps(dataset: Dataset, where: str, line: str) -> None:
     for part in (dataset.y[:_FIRST_ROWS], dataset.y):
         counts = torch.bincount(part, minlength=dataset.classes)
         empty = (counts == 0).nonzero().flatten().tolist()
-        if not empty or len(empty) == dataset.classes - 1:  # none, or all but one: unlabelled data
+        if not empty or (dataset.classes == 2 and empty == [1]):  # zeros: data without labels
             return
     several = len(empty) > 1
     shown = ", ".join(map(str, empty[:5])) + (", .." if len(empty) > 5 else "")
