@@ -325,7 +325,39 @@ def interrupted(*_: object) -> None:
 
 def test_other_test_samples_are_said(tmp_path: Path) -> None:
     explanation = explain(KEYS, changes=["split.test_fraction=0.4"], out=tmp_path)
-    assert any("on other test samples, for split decides which" in s for s in notes(explanation))
+    line = "on other test samples, for split.test_fraction decides which"
+    assert any(line in s for s in notes(explanation))
+
+
+@pytest.mark.parametrize(
+    ("changes", "deciding"),
+    [
+        (["task.scale=unit", "task.model=digits_mlp"], ""),
+        (["partition.alpha=3.0"], "partition.alpha decides"),
+        (["partition.alpha=3.0", "split.test=global"], "partition.alpha and split.test decide"),
+        (["concept_shift=swap"], "concept_shift decides"),
+    ],
+)
+def test_which_keys_decide_the_test_samples(
+    changes: list[str], deciding: str, tmp_path: Path
+) -> None:
+    plan = plan_of(KEYS, changes=changes, seeds=[0, 1])
+    figures = ((set(combination), [0.5, 0.6]) for combination in plan.combinations)
+    told = [
+        line
+        for line in notes(with_figures(Explanation(plan, {}, tmp_path), *figures))
+        if "other test samples" in line
+    ]
+    assert len(told) == bool(deciding)
+    assert all(f"other test samples, for {deciding} which" in line for line in told)
+
+
+def test_a_partition_decides_no_common_test_samples(tmp_path: Path) -> None:
+    common = {**KEYS, "split": {"test": "global"}}
+    plan = plan_of(common, changes=["partition.alpha=3.0"], seeds=[0, 1])
+    figures = ((set(combination), [0.5, 0.6]) for combination in plan.combinations)
+    lines = notes(with_figures(Explanation(plan, {}, tmp_path), *figures))
+    assert not any("test samples" in line for line in lines)
 
 
 def test_what_is_chance_where_the_seeds_differ(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.core.untrusted import printable
 from motley.results import measures
-from motley.results.aspects import in_list
+from motley.results.aspects import in_list, value_at
 from motley.results.besides import MEASURES
 from motley.results.blocks import (
     DASH,
@@ -35,8 +35,13 @@ from motley_report.page import replace_files, write
 
 _CHOSEN = {"dtype", "precision", "products"}
 """Numerics that are keys of an experiment, and may be causes."""
-_TEST_SAMPLES = {"task", "split", "population"}
-"""Tables of an experiment that decide what is tested on."""
+_TEST_SAMPLES = {
+    *("task", "split", "population", "public", "pin"),
+    *("feature_shift", "concept_shift", "drift"),
+}
+"""Keys of an experiment that decide what is tested on."""
+_NOT_THE_SAMPLES = {"task.model", "task.scale", "task.augment", "task.dropout"}
+"""Keys below them that leave the samples as they are."""
 _SPENT_TOLERANCE = 0.01
 """Relative difference from which what the runs spent is told."""
 
@@ -205,15 +210,28 @@ def notes(explanation: Explanation) -> list[str]:
             f"changed alone from A the causes add up to {_number(alone, sign=True)}; the other "
             f"{_number(total - alone, sign=True)} of B - A come of changing several together"
         )
-    tables = {key.partition(".")[0] for cause in plan.causes for key in cause.keys}
-    if testing := sorted(tables & _TEST_SAMPLES):
+    if testing := _deciding_test_samples(plan):
+        decide = "decides" if len(testing) == 1 else "decide"
         lines.append(
-            f"A and B may be measured on other test samples, for {in_list(testing)} decides which; "
-            "that one set is easier is then a part of what it carries"
+            f"A and B may be measured on other test samples, for {in_list(testing)} {decide} "
+            "which; that one set is easier is then a part of what it carries"
         )
     if plan.printed is not None and explanation.counted:
         lines.append(_nearest(explanation, plan.printed))
     return [*lines, *_unlike(explanation)]
+
+
+def _deciding_test_samples(plan: ExplanationPlan) -> list[str]:
+    """Return the differing keys that may have A and B tested on other samples."""
+    tables = set(_TEST_SAMPLES)
+    if "client" in (value_at(side.document, "split.test") for side in (plan.a, plan.b)):
+        tables.add("partition")
+    keys = {key for cause in plan.causes for key in cause.keys}
+    return sorted(
+        key
+        for key in keys
+        if key.partition(".")[0] in tables and ".".join(key.split(".")[:2]) not in _NOT_THE_SAMPLES
+    )
 
 
 def _chance(explanation: Explanation) -> list[str]:
