@@ -255,6 +255,21 @@ def test_an_experiment_is_never_changed() -> None:
         ),
         ({"selector": "unifrom"}, "selector.name: got 'unifrom' (did you mean 'uniform'?)"),
         ({"selector": {"name": "uniform", "d": 20}}, "selector.d: 'uniform' has no such option"),
+        (
+            {"algorithm": {"name": "fedavg", "weights": "uniform"}},
+            "algorithm.weights: 'fedavg' has no such option; its options: server_lr; did you mean "
+            "the key weights?",
+        ),
+        (
+            {"partition": {"name": "dirichlet", "clients": 20}},
+            "partition.clients: 'dirichlet' has no such option; its options: alpha, law, mask, "
+            "min_size; did you mean the key population?",
+        ),
+        (
+            {"task": {"name": "image", "test_fraction": 0.3}},
+            "task.test_fraction: 'image' has no such option; its options: data, model, scale, "
+            "augment, dropout, heads, classes; did you mean the key split.test_fraction?",
+        ),
         ({"selector": ["uniform"]}, "selector: got ['uniform']; expected a name, or a table"),
         (
             {"probe": {"batches": 0}},

@@ -297,10 +297,13 @@ class Catalogue:
         values = {}
         for option, value in record.items():
             if option not in allowed:
+                near = suggest(option, allowed)
                 names = ", ".join(allowed) or "none"
-                raise ConfigError(
-                    f"{name!r} has no such option{suggest(option, allowed)}; its options: {names}",
-                    f"{where}.{option}",
+                raise UnknownOptionError(
+                    f"{name!r} has no such option{near}; its options: {names}",
+                    option=option,
+                    where=where,
+                    similar=bool(near),
                 )
             values[option] = check_option(value, hints[option], f"{where}.{option}")
         for option, f in allowed.items():
@@ -315,6 +318,24 @@ class Catalogue:
             raise _at_key(error, where) from None
         except DataError as error:
             raise DataError(f"{where}: {error}") from None
+
+
+class UnknownOptionError(ConfigError):
+    """A record has an option that its component lacks.
+
+    Parameters
+    ----------
+    sentence: what is wrong.
+    option: what the record calls it.
+    where: key of the record.
+    similar: whether an option of the component has a similar name.
+    """
+
+    def __init__(self, sentence: str, option: str, where: str, similar: bool) -> None:
+        super().__init__(sentence, f"{where}.{option}")
+        self.sentence = sentence
+        self.option = option
+        self.similar = similar
 
 
 def _at_key(error: ConfigError, where: str) -> ConfigError:

@@ -33,7 +33,7 @@ from motley.algorithms.fedavg import plain_fedavg
 from motley.algorithms.schedules import FunctionSchedule, as_schedule
 from motley.algorithms.torch_optimizer import as_solver
 from motley.algorithms.weights import Weighting
-from motley.core.components import imports
+from motley.core.components import UnknownOptionError, imports
 from motley.core.errors import ConfigError, suggest
 from motley.core.extensions import extension
 from motley.core.files import files_digest, is_file
@@ -43,7 +43,7 @@ from motley.core.paper import Paper
 from motley.core.records import SIGNALS
 from motley.core.untrusted import printable
 from motley.experiments import document, registry
-from motley.experiments.error_messages import config_error, device_hint
+from motley.experiments.error_messages import config_error, device_hint, with_right_place
 from motley.experiments.file_tables import (
     Checkpointing,
     Count,
@@ -887,8 +887,15 @@ def _build(experiment: Experiment, objects: Mapping[str, Any]) -> dict[str, Any]
             record = getattr(experiment, key)
         else:
             record = getattr(experiment.local, key.partition(".")[2])
-        if record is not None:
-            parts[key] = objects[key] if key in objects else registry.build(kind, record, key)
+        if record is None:
+            continue
+        if key in objects:
+            parts[key] = objects[key]
+        else:
+            try:
+                parts[key] = registry.build(kind, record, key)
+            except UnknownOptionError as error:
+                raise with_right_place(error, Experiment) from None
     if experiment.models is not None:
         if "model" in experiment.task:
             raise ConfigError(

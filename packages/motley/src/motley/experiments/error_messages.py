@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 
+from motley.core.components import UnknownOptionError
 from motley.core.errors import ConfigError, suggest
 from motley.core.extensions import extension
 from motley.experiments.document import to_toml
@@ -92,6 +93,23 @@ def config_error(error: ValidationError, model: type[BaseModel]) -> ConfigError:
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     loc = [str(part) for part in first["loc"]]
     return ConfigError(_sentence(first, model) + more, ".".join(loc) or None)
+
+
+def with_right_place(error: UnknownOptionError, model: type[BaseModel]) -> ConfigError:
+    """Return an error that names the key which an option in the wrong table may stand for, if there
+    is one; else the error itself."""
+    option = error.option
+    if error.similar:
+        return error
+    if option in ELSEWHERE:
+        place = ELSEWHERE[option]
+    else:
+        keys = _fields(model, ())
+        inside = [f"{key}.{option}" for key in keys if option in _fields(model, (key,))]
+        place = " or ".join([option] * (option in keys) + inside)
+    if not place:
+        return error
+    return ConfigError(f"{error.sentence}; did you mean the key {place}?", error.key)
 
 
 def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
