@@ -57,6 +57,41 @@ def test_every_model_fits_the_usual_images(name: str, shape: tuple[int, int, int
     assert factory(name, shape, 7)().eval()(torch.zeros(2, *shape)).shape == (2, 7)
 
 
+@pytest.mark.parametrize("name", ["cnn", "lenet", "leaf_cnn", "simple_cnn", "alexnet", "resnet9"])
+@pytest.mark.parametrize("stored", [torch.contiguous_format, torch.channels_last])
+def test_a_pool_before_relu_has_the_bits_of_one_after_it(
+    name: str, stored: torch.memory_format
+) -> None:
+    torch.manual_seed(0)
+    module = factory(name, (3, 32, 32), 10)()
+    papers = factory(name, (3, 32, 32), 10)()
+    papers.load_state_dict(module.state_dict())
+    assert _relu_first(papers) >= 1
+    images = torch.randn(3, 3, 32, 32).to(memory_format=stored)
+    images[0] = 0.0  # areas whose numbers are equal
+    outputs = []
+    for each in (module, papers):
+        outputs.append(each(images))
+        outputs[-1].square().sum().backward()
+    assert torch.equal(*outputs)
+    for ours, theirs in zip(module.parameters(), papers.parameters(), strict=True):
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        assert torch.equal(ours.grad, theirs.grad)
+
+
+def _relu_first(module: nn.Module) -> int:
+    """Exchange each pool with the ReLU after it, and return how many there were."""
+    exchanged = 0
+    for sequence in module.modules():
+        if isinstance(sequence, nn.Sequential):
+            for i in range(len(sequence) - 1):
+                if isinstance(sequence[i], nn.MaxPool2d) and isinstance(sequence[i + 1], nn.ReLU):
+                    sequence[i], sequence[i + 1] = sequence[i + 1], sequence[i]
+                    exchanged += 1
+    return exchanged
+
+
 def test_linear_stacks_are_plain_sequences() -> None:
     kinds = [type(layer) for layer in factory({"name": "mlp", "hidden": [5]}, (3,), 2)()]
     assert kinds == [nn.Flatten, nn.Linear, nn.ReLU, nn.Linear]
