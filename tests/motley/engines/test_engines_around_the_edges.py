@@ -346,6 +346,44 @@ def test_the_auto_rule(setting, model, shape, wanted):
     assert resolve_auto(setting(model, shape)) == wanted
 
 
+def convolutions():
+    """2 (16 x 16 x 8 x 9 + 8 x 8 x 16 x 72 + 256 x 10) = 189,440 operations forward a sample: 53 of
+    them take more than 10 million."""
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1),
+        nn.Tanh(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(256, 10),
+    )
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "held", "device", "wanted"),
+    [
+        (53, 80, "cpu", "threads"),
+        (52, 80, "cpu", "vmap"),
+        (1000, 52, "cpu", "vmap"),
+        (1000, 53, "cpu", "threads"),
+        (53, 80, "cuda", "vmap"),
+    ],
+)
+def test_large_steps_of_convolutions_are_for_threads(
+    setting, monkeypatch, batch_size, held, device, wanted
+):
+    monkeypatch.setattr(Vmap, "refuses", lambda _: None)  # it tries the model on the device
+    s = setting(
+        convolutions,
+        (1, 16, 16),
+        work=LocalWork(batch_size=batch_size, epochs=1),
+        sizes=(held,) * 3,
+    )
+    assert s.forward_operations() == 189_440
+    assert resolve_auto(dataclasses.replace(s, device=device)) == wanted
+
+
 def tripled():
     module = nn.Sequential(nn.Linear(6, 4))
     module[0].register_forward_hook(lambda module, inputs, outputs: 3 * outputs)
