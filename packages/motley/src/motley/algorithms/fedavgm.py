@@ -43,6 +43,7 @@ from motley.tasks.task import ModelState
 class Momentum(Server):
     """Server momentum: ``v <- momentum v + total;  x <- x + lr v``."""
 
+    paper: ClassVar[Paper] = cite("hsu2019measuring")
     momentum: float = 0.9
     lr: float = 1.0
 

@@ -1,6 +1,6 @@
 """FedBiO: the server learns the clients' weights on its own validation samples (instance A).
 
-Li, Huang, Huang: *Communication-Efficient Federated Bilevel Optimization with Local and Global
+Li, Huang, Huang: *Communication-Efficient Federated Bilevel Optimization with Global and Local
 Lower Level Problems*, NeurIPS 2023 (arXiv:2302.06701).
 
 The bilevel problem chooses upper variables psi so that the model trained with them does well on

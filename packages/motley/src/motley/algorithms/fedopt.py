@@ -66,6 +66,7 @@ class ServerAdagrad(Server):
     """Adagrad as a server rule, ``v <- v + total^2``; Adam and Yogi differ in :meth:`second`
     alone."""
 
+    paper: ClassVar[Paper] = PAPER
     lr: float = 0.01
     beta1: float = 0.0
     tau: float = 1e-3

@@ -1,7 +1,7 @@
 """LG-FedAvg: clients share the head of the model, and each keeps a base of its own.
 
-Liang, Liu, Liu, Allen, Salakhutdinov, Morency: *Think Locally, Act Globally: Federated Learning
-with Local and Global Representations*, 2020 (arXiv:2001.01523).
+Liang, Liu, Liu, Allen, Auerbach, Brent, Salakhutdinov, Morency: *Think Locally, Act Globally:
+Federated Learning with Local and Global Representations*, 2020 (arXiv:2001.01523).
 
     server    holds, averages and sends the head
     client k  starts from its own base and the received head; trains both together;

@@ -1,7 +1,7 @@
 """Per-FedAvg: the shared model is trained to be good after one step on a client's own data.
 
-Fallah, Mokhtari, Ozdaglar: *Personalized Federated Learning: A Meta-Learning Approach*, NeurIPS
-2020 (arXiv:2002.07948).
+Fallah, Mokhtari, Ozdaglar: *Personalized Federated Learning with Theoretical Guarantees: A
+Model-Agnostic Meta-Learning Approach*, NeurIPS 2020 (arXiv:2002.07948).
 
     step      u <- w - alpha g(w; batch 1);    w <- w - lr g(u; batch 2)
               first order: without the Hessian

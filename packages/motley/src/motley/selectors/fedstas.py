@@ -91,8 +91,8 @@ class FedSTaS(SelectionRule[ClientTable]):
     probe_batches: batches of that measurement; None: all training data.
     every: rounds between two measurements of everybody.
     spread: S_h as above, or the released code's: the variance ``sum |g_k - mean|^2 / N_h``.
-    standardize: shift and scale every coordinate of the gradients to mean 0 and deviation 1 over
-    the clients first, as the released code does.
+    ``standardise``: shift and scale every coordinate of the gradients to mean 0 and deviation 1
+    over the clients first, as the released code does.
     """
 
     strata: int = 10

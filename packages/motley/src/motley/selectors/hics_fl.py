@@ -33,8 +33,8 @@ Deviations and readings
   differs: it takes the rows of the head's *weight* for the angles, hands the rows of d to Ward's
   method as points, falls back to clustered sampling while the entropies spread by less than .1,
   and asks clients in another order in its warm-up. Its temperature of .0015 belongs to the quantity
-  that it measures: under one setting this rule reached 81.4 with it, and 85.6 with .15. So do not
-  carry the code's temperature over.
+  that it measures: under one setting this rule reached 81.4 with it, and 85.6 with .15. The
+  default is the code's; set ``temperature`` by your own rate.
 * INTERPRETATION-D a client that was sent out and never heard has the mean b of the others. The
   angle of a b of zeros to any other is a right one.
 * Where clients keep the head or never train it (FedPer, FedRep, FedBABU) b is 0 and nobody is

@@ -1,7 +1,8 @@
 """The diagonal of a Hessian by Hutchinson's estimator: one random probe, one double backward pass.
 
-Hutchinson: *A Stochastic Estimator of the Trace of the Influence Matrix*, Communications in
-Statistics 1989; the diagonal as in Bekas, Kokiopoulou, Saad, Applied Numerical Mathematics 2007.
+Hutchinson: *A Stochastic Estimator of the Trace of the Influence Matrix for Laplacian Smoothing
+Splines*, Communications in Statistics 1989; the diagonal as in Bekas, Kokiopoulou, Saad, Applied
+Numerical Mathematics 2007.
 
     z in {-1, +1}^n,   H z = grad (g^T z),  g = grad L with its graph,   diagonal ~ z * (H z)
     E = H_ii,   variance of entry i = sum over j != i of H_ij^2;

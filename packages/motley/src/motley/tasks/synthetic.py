@@ -7,8 +7,9 @@ beta as standard deviations (the paper reads as variances; the same for 0 and 1)
 set no seed, so their numbers cannot be repeated.
 
 (0, 0) is not IID: the W still differ. Sizes are ``floor(lognormal(4, 2)) + 50`` and extreme: one
-client can hold four fifths of all samples, and FedAvg's mean accuracy over clients (about 51 %
-after 100 rounds, 28 % weighted by samples) lies far below FedCVR-Bolt's 72.67. That paper does not
+client can hold four fifths of all samples, and FedAvg's mean accuracy over clients (after 100
+rounds about 51 % with uniform weights, 28 % with weights by samples) lies far below FedCVR-Bolt's
+72.67. That paper does not
 say which sizes it used: run ``sizes = "lognormal"`` and ``"equal"``, and compare methods by paired
 differences per seed.
 """

@@ -31,11 +31,13 @@ at 6.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
 
 from motley.core.errors import ConfigError
+from motley.core.paper import Paper, cite
 from motley.timing.overlapping import Discount, Overlapping, arrival_order, refill
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
 
@@ -52,6 +54,7 @@ class Asynchronous(Overlapping):
     idle_s: how long the server waits when no client is available.
     """
 
+    paper: ClassVar[Paper] = cite("xie2019asynchronous")
     alpha: float = 0.6
     staleness: Discount = "polynomial"
     a: float = 0.5

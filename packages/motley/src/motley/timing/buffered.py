@@ -53,6 +53,7 @@ import numpy as np
 from typing_extensions import override
 
 from motley.core.errors import ConfigError
+from motley.core.paper import Paper, cite
 from motley.timing.overlapping import Discount, Overlapping, arrival_order, refill
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
 
@@ -71,6 +72,7 @@ class Buffered(Overlapping):
     way, as published; ``"idle"`` none whose own update waits in the buffer.
     """
 
+    paper: ClassVar[Paper] = cite("nguyen2022fedbuff")
     published_weights: ClassVar[str | None] = "uniform"
 
     buffer: int = 10

@@ -41,13 +41,14 @@ clients, 10 s. Steps of 1 s, 2 s of transfer, D = 10: 8 steps.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
 
 from motley.core.arrays import Floats, Ints
 from motley.core.errors import ConfigError
+from motley.core.paper import Paper, cite
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Synchrony, Wait, check_idle
 
 
@@ -65,6 +66,7 @@ class Deadline(Synchrony):
     deadline ends it before; 0: until a client is back.
     """
 
+    paper: ClassVar[Paper] = cite("bonawitz2019towards")
     seconds: float = float("inf")
     over_select: float = 1.0
     late: Literal["drop", "partial"] = "drop"

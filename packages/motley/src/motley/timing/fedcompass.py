@@ -67,6 +67,7 @@ from typing_extensions import override
 
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError
+from motley.core.paper import Paper, cite
 from motley.core.table import ClientTable
 from motley.timing.overlapping import Discount, Overlapping, arrival_order, refill
 from motley.timing.synchrony import Dispatch, ServerStep, ServerView, Wait
@@ -118,6 +119,7 @@ class FedCompass(Overlapping):
     idle_s: how long the server waits when no client is available.
     """
 
+    paper: ClassVar[Paper] = cite("li2024fedcompass")
     published_weights: ClassVar[str | None] = "uniform"
 
     min_steps: int = 20

@@ -187,8 +187,10 @@ class MeasuredNetwork(Network):
 
 @dataclass(frozen=True)
 class MeasuredAvailability(Availability):
-    """Clients are online while a phone is charging, idle and on Wi-Fi: 723 phones of FLASH's trace
-    over five days of 2020, 12 % of them at 5 o'clock, 5 to 6 % from 13 to 15.
+    """Clients are online while a phone is charging, idle and on Wi-Fi.
+
+    Measured on 723 phones of the trace of PKU's FLASH (WWW 2021) over five days of 2020: 12 % of
+    them at 5 o'clock, 5 to 6 % from 13 to 15.
 
     Every half hour an offline phone comes online with the hour's probability, multiplied by the
     phone's own factor, and an online one goes with the hour's. READING: a phone's factor, how often

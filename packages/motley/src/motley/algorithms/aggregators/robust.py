@@ -1,10 +1,10 @@
 """Robust aggregators, which limit the influence of broken or hostile uploads. ``Delta_k`` below is
 the decoded update of client k.
 
-Yin, Chen, Kannan, Bartlett: *Byzantine-Robust Distributed Learning: Towards Optimal Statistical
-Rates*, ICML 2018 (median, trimmed mean). Blanchard, El Mhamdi, Guerraoui, Stainer: *Machine
-Learning with Adversaries: Byzantine Tolerant Gradient Descent*, NeurIPS 2017 (Krum). Sun, Kairouz,
-Suresh, McMahan: *Can You Really Backdoor Federated Learning?*, 2019 (norm bounding).
+Yin, Chen, Ramchandran, Bartlett: *Byzantine-Robust Distributed Learning: Towards Optimal
+Statistical Rates*, ICML 2018 (median, trimmed mean). Blanchard, El Mhamdi, Guerraoui, Stainer:
+*Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent*, NeurIPS 2017 (Krum). Sun,
+Kairouz, Suresh, McMahan: *Can You Really Backdoor Federated Learning?*, 2019 (norm bounding).
 
     median           coordinate by coordinate; an even count takes the mean of the two middle values
     trimmed_mean(b)  coordinate by coordinate, without the floor(b M) smallest and largest

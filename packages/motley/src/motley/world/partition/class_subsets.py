@@ -30,6 +30,7 @@ from typing_extensions import override
 from motley.core.arrays import Bools, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
+from motley.core.paper import Paper, cite
 from motley.core.ragged import Ragged
 from motley.world.interfaces import Partition, Partitioned
 from motley.world.partition.assignment import (
@@ -58,6 +59,7 @@ class LabelCount(Partition):
     [2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
     """
 
+    paper: ClassVar[Paper] = cite("li2022niidbench")
     uses_classes: ClassVar[bool] = True
     labels: int = 2
 

@@ -27,7 +27,7 @@ others.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from typing_extensions import override
@@ -35,6 +35,7 @@ from typing_extensions import override
 from motley.core.arrays import Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
+from motley.core.paper import Paper, cite
 from motley.world.interfaces import Partition, Partitioned
 from motley.world.partition.assignment import by_owner, check
 
@@ -84,6 +85,7 @@ class HeteroFLShards(ReleasedShards):
     seed: of the partition, from 0 to 2^32 - 1; the code's is 42.
     """
 
+    paper: ClassVar[Paper] = cite("diao2021heterofl")
     seed: int = 42
 
     @override

@@ -51,6 +51,7 @@ from typing_extensions import override
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
+from motley.core.paper import Paper, cite
 from motley.world.interfaces import Partition, Partitioned
 from motley.world.partition.assignment import by_owner, check, even_sizes
 
@@ -77,6 +78,7 @@ class FlowerNiidBench(Partition):
     [40, 90, 50, 80, 50, 50, 60, 40, 60, 80]
     """
 
+    paper: ClassVar[Paper] = cite("li2022niidbench")
     kind: Literal["dirichlet", "label_count", "iid"] = "dirichlet"
     alpha: float = 0.5
     labels: int = 2
@@ -135,6 +137,7 @@ class NiidBench(Partition):
     seed: its ``init_seed``, from 0 to 2^32 - 1.
     """
 
+    paper: ClassVar[Paper] = cite("li2022niidbench")
     kind: Literal["dirichlet", "label_count", "iid", "quantity"] = "dirichlet"
     alpha: float = 0.5
     labels: int = 2

@@ -31,6 +31,7 @@ from typing_extensions import override
 from motley.core.arrays import Floats, Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
+from motley.core.paper import Paper, cite
 from motley.world.interfaces import Partition, Partitioned
 from motley.world.partition.assignment import assign, by_owner, check, even_sizes, pools_of
 from motley.world.partition.mixture import draw_counts
@@ -46,6 +47,7 @@ class Psi(Partition):
     variant: ``code`` or ``clean``, see the module.
     """
 
+    paper: ClassVar[Paper] = cite("masud2026heteroselect")
     uses_classes: ClassVar[bool] = True
     psi: float = 0.4
     variant: Literal["code", "clean"] = "code"

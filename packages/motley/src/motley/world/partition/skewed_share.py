@@ -21,6 +21,7 @@ from typing_extensions import override
 from motley.core.arrays import Ids, Ints
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
+from motley.core.paper import Paper, cite
 from motley.world.interfaces import Partition, Partitioned
 from motley.world.partition.assignment import assign, by_owner, check, pools_of
 
@@ -35,6 +36,7 @@ class SkewedShare(Partition):
     dominant: share of their one class, in [0, 1].
     """
 
+    paper: ClassVar[Paper] = cite("chang2024flash")
     uses_classes: ClassVar[bool] = True
     share: float = 0.3
     dominant: float = 0.8
