@@ -26,7 +26,7 @@ LIBRARIES = ("torch", "openblas")
 WORKLOADS = [
     Workload(f"{model}, batch {batch}", model, GREY, sizes, LocalWork(batch, epochs=5), None, 7)
     for model in ("mlp", "logistic_regression")
-    for batch, sizes in ((16, (160,) * 5), (100, (600,) * 10))
+    for batch, sizes in ((10, (160,) * 5), (16, (160,) * 5), (100, (600,) * 10))
 ]
 
 

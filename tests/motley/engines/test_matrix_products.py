@@ -9,7 +9,12 @@ import torch
 import motley
 from motley.core.errors import ConfigError, NumericsError
 from motley.engines import matrix_products, processor
-from motley.engines.matrix_products import OpenBlasProducts, TorchProducts, faster_library
+from motley.engines.matrix_products import (
+    MatrixProducts,
+    OpenBlasProducts,
+    TorchProducts,
+    faster_library,
+)
 from motley.experiments.build import build
 
 SHAPES = [(1, 1, 1, 1), (2, 3, 5, 1), (3, 10, 7, 16), (2, 200, 64, 16), (1, 1, 9, 4), (4, 6, 1, 3)]
@@ -24,48 +29,57 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("turned", [False, True])
 def test_both_libraries_give_the_same_products(shape: Any, turned: bool) -> None:
     p, outs, ins, b = shape
-    weight, bias = drawn(p, outs, ins), drawn(p, outs, 1)
-    inputs = drawn(p, b, ins).mT if turned else drawn(p, ins, b)
-    slope = drawn(p, b, outs).mT if turned else drawn(p, outs, b)
-    results = []
+    weight, bias = drawn(p, outs, ins), drawn(p, 1, outs)
+    inputs = drawn(p, ins, b).mT if turned else drawn(p, b, ins)
+    slope = drawn(p, outs, b).mT if turned else drawn(p, b, outs)
+    exact = inputs.double() @ weight.double().mT
     for products in (TorchProducts(), OpenBlasProducts()):
-        given = torch.empty(p, outs, b)
-        below, moved = torch.empty(p, ins, b), weight.clone()
-        plain = products.forward(weight, inputs, None, None)
-        written = products.forward(weight, inputs, bias, given)
+        given = products.places(torch.empty(p * b * outs + 3), p, b, outs)
+        below = products.places(torch.empty(p * b * ins), p, b, ins)
+        moved, gradient = weight.clone(), torch.full_like(weight, torch.nan)
+        plain = products.forward(inputs, weight.mT, None, None)
+        written = products.forward(inputs, weight.mT, bias, given)
         assert written is given
-        products.multiply(weight.mT, slope, below)
-        products.add(moved, slope, inputs.mT, 0.5, -0.25)
-        results.append((plain, written, below, moved))
-    for by_torch, by_openblas in zip(*results, strict=True):
-        torch.testing.assert_close(by_openblas, by_torch, rtol=1e-4, atol=1e-4)
+        products.multiply(slope, weight, below)
+        products.add(moved, slope.mT, inputs, 0.5, -0.25)
+        products.add(gradient, slope.mT, inputs, 0.0, 0.25)
+        step = 0.25 * slope.double().mT @ inputs.double()
+        for result, wanted in (
+            (plain, exact),
+            (written, exact + bias),
+            (products.forward(inputs, weight.mT, bias, None), exact + bias),
+            (below, slope.double() @ weight.double()),
+            (moved, 0.5 * weight.double() - step),
+            (gradient, step),
+        ):
+            torch.testing.assert_close(result.double(), wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_products_worked_by_hand() -> None:
-    """[[1, 2], [3, 4]] of one client, inputs (1, 1) and (2, 0), slopes likewise."""
-    products = OpenBlasProducts()
+@pytest.mark.parametrize("products", [TorchProducts(), OpenBlasProducts()])
+def test_products_worked_by_hand(products: MatrixProducts) -> None:
+    """[[1, 2], [3, 4]] of one client, samples (1, 1) and (2, 0), slopes likewise."""
     weight = torch.tensor([[[1.0, 2.0], [3.0, 4.0]]])
-    inputs = torch.tensor([[[1.0, 2.0], [1.0, 0.0]]])  # [1, in, B]
-    out = products.forward(weight, inputs, torch.tensor([[[10.0], [20.0]]]), None)
-    assert out.tolist() == [[[13.0, 12.0], [27.0, 26.0]]]
-    products.multiply(weight.mT, inputs, out)
-    assert out.tolist() == [[[4.0, 2.0], [6.0, 4.0]]]
-    # slopes (1, 2) and (1, 0): [[1 + 4, 1], [1 + 2 * 0, 1]] with inputs' rows (1, 1) and (2, 0)
-    products.add(weight, inputs, inputs.mT, 1.0, 2.0)
+    inputs = torch.tensor([[[1.0, 1.0], [2.0, 0.0]]])  # [1, B, in]
+    out = products.forward(inputs, weight.mT, torch.tensor([[[10.0, 20.0]]]), None)
+    assert out.tolist() == [[[13.0, 27.0], [12.0, 26.0]]]
+    products.multiply(inputs, weight, out)
+    assert out.tolist() == [[[4.0, 6.0], [2.0, 4.0]]]
+    # slopes (1, 1) and (2, 0): [[1 + 4, 1], [1, 1]] with the inputs
+    products.add(weight, inputs.mT, inputs, 1.0, 2.0)
     assert weight.tolist() == [[[1.0 + 2 * 5, 2.0 + 2 * 1], [3.0 + 2 * 1, 4.0 + 2 * 1]]]
 
 
 def test_a_client_has_the_same_products_beside_others() -> None:
     products = OpenBlasProducts()
-    weight, inputs = drawn(5, 40, 30), drawn(5, 30, 16)
-    together = products.forward(weight, inputs, None, None)
+    weight, inputs = drawn(5, 40, 30), drawn(5, 16, 30)
+    together = products.forward(inputs, weight.mT, None, None)
     for k in range(5):
-        alone = products.forward(weight[k : k + 1], inputs[k : k + 1], None, None)
+        alone = products.forward(inputs[k : k + 1], weight[k : k + 1].mT, None, None)
         assert torch.equal(together[k : k + 1], alone)
     moved = weight.clone()
-    products.add(moved, together, inputs.mT, 1.0, 0.1)
+    products.add(moved, together.mT, inputs, 1.0, 0.1)
     single = weight[2:3].clone()
-    products.add(single, together[2:3], inputs[2:3].mT, 1.0, 0.1)
+    products.add(single, together[2:3].mT, inputs[2:3], 1.0, 0.1)
     assert torch.equal(moved[2:3], single)
 
 

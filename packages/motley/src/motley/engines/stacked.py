@@ -5,12 +5,12 @@ Storage is parameter-major: per parameter one contiguous block ``[c, out, in]``.
 gather and, per layer, one product forward, one for the layer below, and one that computes the
 weight gradient *into* the weights, by the library that :mod:`motley.engines.matrix_products` says:
 
-    W <- (1 - lr mu) W - lr/B d h^T,    then    W <- W + lr mu x
+    W <- (1 - lr mu) W - lr/B d^T h,    then    W <- W + lr mu x
 
 with mu the proximal coefficient; this is ``W - lr (g + mu (W - x))``. With momentum, clipping,
 weight decay, or rates that differ between clients, the gradient is stored and :meth:`Solver.step`
-updates the weights. Activations are stored features first, ``[c, features, B]``: thin layers
-multiply twice as fast that way.
+updates the weights. Activations ``[c, B, features]`` lie in memory as the library multiplies
+fastest.
 
 In bfloat16, every step converts the weights once; activations and the slopes between layers are
 bfloat16, and a product's result is rounded to it once before it is added to the float32 weights.
@@ -102,7 +102,7 @@ def _layers(module: nn.Module, flat: list[nn.Module]) -> tuple[Layer, ...]:
 
 Blocks = list[Tensor]
 """Parameter-major storage, one block per parameter in layout order: weights ``[c, out, in]``,
-biases ``[c, out, 1]``."""
+biases ``[c, 1, out]``."""
 
 
 def _blocks(layout: Layout, rows: Tensor) -> Blocks:
@@ -111,7 +111,7 @@ def _blocks(layout: Layout, rows: Tensor) -> Blocks:
 
 
 def _stored(entry: Entry) -> tuple[int, ...]:
-    return entry.shape if len(entry.shape) > 1 else (*entry.shape, 1)
+    return entry.shape if len(entry.shape) > 1 else (1, *entry.shape)
 
 
 def _rows(layout: Layout, blocks: Blocks) -> Tensor:
@@ -131,13 +131,15 @@ class _LayerViews(NamedTuple):
     ----------
     factor, factor_transposed: the weights in the type of products, ``[p, out, in]`` and ``[p, in,
     out]``; the weights themselves where that is their type.
-    bias_factor: the bias in the same type, ``[p, out, 1]``; None: the layer has none.
+    bias_factor: the bias in the same type, ``[p, 1, out]``, where outputs are ``turned`` ``[p, out,
+    1]``; None: the layer has none.
     weight, bias: what moves; None: stands still.
     converts: whether inputs come in another type than that of products.
     relu: whether a ReLU follows.
-    outputs, outputs_transposed: where outputs are written, ``[p, out, B]``, and the same ``[p, B,
-    out]``; None for the last layer, whose outputs are kept.
-    slope_below: where the slope of the layer below is written, ``[p, in, B]``; None where no layer
+    turned: whether outputs are computed as ``[p, out, B]``.
+    outputs: where outputs are written, ``[p, B, out]``; None for the last layer, whose outputs are
+    kept.
+    slope_below: where the slope of the layer below is written, ``[p, B, in]``; None where no layer
     below moves.
     relu_below: whether the inputs come from a ReLU.
     """
@@ -149,8 +151,8 @@ class _LayerViews(NamedTuple):
     bias: Block | None
     converts: bool
     relu: bool
+    turned: bool
     outputs: Tensor | None
-    outputs_transposed: Tensor | None
     slope_below: Tensor | None
     relu_below: bool
 
@@ -173,19 +175,19 @@ class _Fused:
         self.corrected = corrected or bool(self.proximal)
 
     def layer(self, layer: _LayerViews, slope: Tensor, inputs: Tensor, scale: float) -> None:
-        """Update one layer by the gradient ``scale slope inputs``; ``slope`` ``[p, out, B]``, the
+        """Update one layer by the gradient ``scale slope^T inputs``; ``slope`` ``[p, B, out]``, the
         layer's ``inputs`` ``[p, B, in]``."""
         weight, bias = layer.weight, layer.bias
         rate = -self.lr * scale
         if weight is not None and layer.factor is weight.w:
-            self.products.add(weight.w, slope, inputs, beta=1.0 - self.proximal, alpha=rate)
+            self.products.add(weight.w, slope.mT, inputs, beta=1.0 - self.proximal, alpha=rate)
             self._correct(weight)
         elif weight is not None:
-            self._add(weight, torch.bmm(slope, inputs), layer.factor, rate)
+            self._add(weight, torch.bmm(slope.mT, inputs), layer.factor, rate)
         if bias is not None:
             if self.proximal:
                 bias.w.mul_(1.0 - self.proximal)
-            bias.w.add_(slope.sum(2, keepdim=True, dtype=bias.w.dtype), alpha=rate)
+            bias.w.add_(slope.sum(1, keepdim=True, dtype=bias.w.dtype), alpha=rate)
             self._correct(bias)
 
     def _add(self, weight: Block, added: Tensor, factor: Tensor, rate: float) -> None:
@@ -232,12 +234,11 @@ class _Gathered:
         weight, bias = layer.weight, layer.bias
         if weight is not None:
             if slope.dtype == weight.g.dtype:
-                self.products.multiply(slope, inputs, weight.g)
+                self.products.add(weight.g, slope.mT, inputs, beta=0.0, alpha=scale)
             else:
-                weight.g.copy_(torch.bmm(slope, inputs))
-            weight.g.mul_(scale)
+                weight.g.copy_(torch.bmm(slope.mT, inputs)).mul_(scale)
         if bias is not None:
-            torch.sum(slope, 2, keepdim=True, dtype=bias.g.dtype, out=bias.g).mul_(scale)
+            torch.sum(slope, 1, keepdim=True, dtype=bias.g.dtype, out=bias.g).mul_(scale)
 
     def end(self, blocks: list[Block], number: int) -> None:
         """Update the parameters."""
@@ -267,6 +268,7 @@ class _Stack:
     blocks: every client's parameters.
     moves: which parameters do.
     places: of the largest step, over all of its clients.
+    products: of matrices.
     """
 
     def __init__(
@@ -276,8 +278,10 @@ class _Stack:
         blocks: list[Block],
         moves: list[bool],
         places: int,
+        products: MatrixProducts,
     ) -> None:
         self.layers = layers
+        self.products = products
         self.kinds = kinds
         self.blocks = blocks
         self.moves = moves
@@ -329,16 +333,18 @@ class _Stack:
         for at, (layer, kind) in enumerate(zip(self.layers, self.kinds, strict=True)):
             factor = factors[layer.weight]
             _, outs, ins = factor.shape
+            turned = layer is self.layers[-1] and outs < self.products.few
+            bias = None if layer.bias is None else factors[layer.bias]
             outputs = (
                 None
                 if layer is self.layers[-1]
-                else self._outputs[at][: p * outs * width].view(p, outs, width)
+                else self.products.places(self._outputs[at], p, width, outs)
             )
             layers.append(
                 _LayerViews(
                     factor=factor,
                     factor_transposed=factor.mT,
-                    bias_factor=None if layer.bias is None else factors[layer.bias],
+                    bias_factor=bias.mT if turned and bias is not None else bias,
                     weight=blocks[layer.weight] if self.moves[layer.weight] else None,
                     bias=(
                         None
@@ -347,10 +353,10 @@ class _Stack:
                     ),
                     converts=inputs[at] != kind,
                     relu=layer.relu,
+                    turned=turned,
                     outputs=outputs,
-                    outputs_transposed=None if outputs is None else outputs.mT,
                     slope_below=(
-                        self._slopes[at][: p * ins * width].view(p, ins, width)
+                        self.products.places(self._slopes[at], p, width, ins)
                         if at > self.lowest
                         else None
                     ),
@@ -396,7 +402,14 @@ class StackedLinear(Executor):
     def run(self, chunk: Chunk) -> Tensor:
         update = self._update(chunk)
         blocks = self._blocks(chunk, update.stores)
-        stack = _Stack(self.layers, self.kinds, blocks, moves=chunk.moves, places=chunk.places)
+        stack = _Stack(
+            self.layers,
+            self.kinds,
+            blocks,
+            moves=chunk.moves,
+            places=chunk.places,
+            products=self.products,
+        )
         for step in chunk.steps():
             layers, moving = stack.step(step.active, step.width)
             inputs = (
@@ -405,7 +418,7 @@ class StackedLinear(Executor):
             inputs_by_layer, last = _forward(
                 layers, inputs.view(step.active, step.width, -1), self.products
             )
-            outputs = widened(last).mT
+            outputs = widened(last)
             chunk.record_outputs(step, outputs)
             slope, scale = self._slope(step, outputs)
             _backward(
@@ -454,49 +467,50 @@ class StackedLinear(Executor):
         return out
 
     def _slope(self, step: BatchStep, outputs: Tensor) -> tuple[Tensor, float]:
-        """Return the gradient of the losses by the outputs ``[p, C, B]``, and the factor still
+        """Return the gradient of the losses by the outputs ``[p, B, C]``, and the factor still
         missing for the batch mean."""
-        slope = self.loss.gradient(outputs, step.targets, step.extra).mT
+        slope = self.loss.gradient(outputs, step.targets, step.extra)
         if step.weight is None:
             return slope, 1.0 / step.width
-        return slope * step.weight.unsqueeze(1), 1.0
+        return slope * step.weight.unsqueeze(2), 1.0
 
 
 def _forward(
     layers: Sequence[_LayerViews], x: Tensor, products: MatrixProducts
-) -> tuple[list[tuple[Tensor, Tensor]], Tensor]:
-    """Return every layer's inputs, ``[p, in, B]`` and ``[p, B, in]``, and the outputs of the last
-    ``[p, out, B]``; ``x`` ``[p, B, in]``."""
+) -> tuple[list[Tensor], Tensor]:
+    """Return every layer's inputs ``[p, B, in]``, and the outputs of the last ``[p, B, out]``;
+    ``x`` ``[p, B, in]``."""
     inputs = []
-    h, transposed = x.mT, x
+    h = x
     for layer in layers:
         if layer.converts:
             h = h.to(layer.factor.dtype)
-            transposed = h.mT
-        inputs.append((h, transposed))
-        h = products.forward(layer.factor, h, layer.bias_factor, layer.outputs)
+        inputs.append(h)
+        if layer.turned:
+            h = products.forward(layer.factor, h.mT, layer.bias_factor, None).mT
+        else:
+            h = products.forward(h, layer.factor_transposed, layer.bias_factor, layer.outputs)
         if layer.relu:
             h.relu_()
-        transposed = h if layer.outputs_transposed is None else layer.outputs_transposed
     return inputs, h
 
 
 def _backward(
     layers: Sequence[_LayerViews],
-    inputs: Sequence[tuple[Tensor, Tensor]],
+    inputs: Sequence[Tensor],
     slope: Tensor,
     scale: float,
     update: _Fused | _Gathered,
 ) -> None:
     """Update these layers, the lowest of which moves, from the last down; the slope of the layer
     below is computed before the weights change."""
-    for layer, (h, transposed) in zip(reversed(layers), reversed(inputs), strict=True):
+    for layer, h in zip(reversed(layers), reversed(inputs), strict=True):
         if slope.dtype != layer.factor.dtype:
             slope = slope.to(layer.factor.dtype)
         below = layer.slope_below
         if below is not None:
-            update.products.multiply(layer.factor_transposed, slope, below)
+            update.products.multiply(slope, layer.factor, below)
             if layer.relu_below:
                 torch.ops.aten.threshold_backward.grad_input(below, h, 0, grad_input=below)
-        update.layer(layer, slope, transposed, scale)
+        update.layer(layer, slope, h, scale)
         slope = slope if below is None else below
