@@ -242,7 +242,7 @@ def grouped(
         ids = ids.astype(str)
     if ids.dtype.kind in "iu" and count and bool((ids[1:] >= ids[:-1]).all()):  # nothing to sort
         first = np.concatenate([[True], ids[1:] != ids[:-1]])
-        names = _names(ids[first], column)
+        names = _names(ids[first], column) if column else ()
         if ids.dtype == np.int64 and ids[0] == 0 and ids[-1] == np.count_nonzero(first) - 1:
             return ids, names  # they are the numbers
         numbers = np.cumsum(first)
