@@ -24,6 +24,7 @@ from motley.core.errors import ConfigError, DataError
 from motley.core.files import user_path
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
+from motley.core.side_by_side import never_falls
 from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.origin import Origin
 from motley.tasks.task import Dataset, Federation
@@ -405,17 +406,17 @@ def natural_federation(dataset: Dataset, split: Split, seed: int) -> Federation:
         warn_of_times(dataset, PYTHON_LINE)
     rows = partition_input(dataset, split, key, shared=True, own_rows=True)
     owner = rows.groups if rows.groups is not None else np.zeros(len(rows.rows), np.int64)
-    in_order = bool((owner[1:] >= owner[:-1]).all())
+    in_order = never_falls(owner)
     if not in_order:
         order = np.argsort(owner, kind="stable")
     elif len(rows.rows) == len(dataset.y):
         order = rows.rows  # all of them: 0, 1, 2 ..
     else:
         order = np.arange(len(owner))
-    sizes = np.bincount(
-        owner, minlength=int(dataset.groups.max()) + 1 if dataset.groups is not None else 1
-    )
-    parts = Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), order)
+    population = int(dataset.groups.max()) + 1 if dataset.groups is not None else 1
+    offsets = np.zeros(population + 1, np.int64)
+    np.cumsum(np.bincount(owner, minlength=population), out=offsets[1:])
+    parts = Ragged(offsets, order)
     return federate(
         dataset=dataset,
         source=rows,

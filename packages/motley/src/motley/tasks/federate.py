@@ -29,7 +29,7 @@ from motley.core.bounds import Share
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
-from motley.core.side_by_side import side_by_side
+from motley.core.side_by_side import never_falls, side_by_side
 from motley.tasks.held_out import held_out_ids
 from motley.tasks.origin import Origin
 from motley.tasks.preparation import StatisticsTraffic
@@ -334,7 +334,7 @@ def stratified(
 def _blocks(owner: Ids, size: int = 2**18) -> list[slice]:
     """Return slices of about so many rows that keep each owner's together; one of all rows where
     these are not in its order."""
-    if len(owner) <= size or not (owner[1:] >= owner[:-1]).all():
+    if len(owner) <= size or not never_falls(owner):
         return [slice(None)] * bool(len(owner))
     ends = np.unique(np.searchsorted(owner, owner[size::size]))
     return [slice(*pair) for pair in itertools.pairwise([0, *ends[ends > 0].tolist(), len(owner)])]
@@ -588,8 +588,10 @@ def _roles(
             share=split.validation,
             key=key.fold("validation"),
         )
+    train = test | validation
+    np.logical_not(train, out=train)
     return _Roles(
-        train=~test & ~validation,
+        train=train,
         validation=validation,
         test=test,
         notes=notes,
@@ -662,7 +664,7 @@ def _check_parts(rows: Ints, whole: bool, parts: Ragged, split: Split, overlap: 
         assigned[rows] = True
         if np.count_nonzero(assigned) < len(rows):
             raise DataError("a partition gave the same row to two clients")
-    empty = np.flatnonzero(parts.sizes == 0)
+    empty = np.flatnonzero(parts.offsets[1:] == parts.offsets[:-1])
     if len(empty):
         raise DataError(
             f"{len(empty)} clients got no samples (client {empty[0]} first); use fewer clients or "
