@@ -28,6 +28,7 @@ from motley.core.side_by_side import never_falls
 from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.origin import Origin
 from motley.tasks.task import Dataset, Federation
+from motley_data import division_cache
 from motley_data.client_folders import ClientFile, client_files, is_client_file
 from motley_data.client_parts import (
     check_same_rows,
@@ -404,6 +405,9 @@ def natural_federation(dataset: Dataset, split: Split, seed: int) -> Federation:
     if drawn and not dataset.test.any() and dataset.divided is None:
         check_no_windows(dataset, PYTHON_LINE)
         warn_of_times(dataset, PYTHON_LINE)
+    kept = division_cache.place(dataset, split, key) if drawn else None
+    if kept is not None and (federation := division_cache.read(kept, dataset)) is not None:
+        return federation
     rows = partition_input(dataset, split, key, shared=True, own_rows=True)
     owner = rows.groups if rows.groups is not None else np.zeros(len(rows.rows), np.int64)
     in_order = never_falls(owner)
@@ -417,7 +421,7 @@ def natural_federation(dataset: Dataset, split: Split, seed: int) -> Federation:
     offsets = np.zeros(population + 1, np.int64)
     np.cumsum(np.bincount(owner, minlength=population), out=offsets[1:])
     parts = Ragged(offsets, order)
-    return federate(
+    federation = federate(
         dataset=dataset,
         source=rows,
         parts=parts,
@@ -425,3 +429,6 @@ def natural_federation(dataset: Dataset, split: Split, seed: int) -> Federation:
         key=key,
         owner=owner if in_order else None,
     )
+    if kept is not None:
+        division_cache.write(kept, federation, dataset)
+    return federation
