@@ -210,7 +210,7 @@ def test_kept_divisions_are_removed_and_nothing_else(
     for file in (folder / "notes.txt", folder.parent / "mnist.npz"):
         file.write_text("of the user's")
     assert call(["data", "clear"]) == 0
-    removed = f"divisions of your own data: removed 2 of 3 MB from {folder}"
+    removed = f"divisions of your own data: removed 2 (3 MB) from {folder}"
     assert capsys.readouterr().out.replace("\n", "") == removed
     left = {path.name for path in (tmp_path / "cache").rglob("*")}
     assert left == {"divided", "notes.txt", "mnist.npz"}

@@ -134,7 +134,7 @@ def clear() -> None:
         count, size = division_cache.remove()
     except OSError as error:
         raise disk_error(error, folder) from None
-    removed = f"removed {count} of {size / 1e6:,.0f} MB from" if count else "there is none in"
+    removed = f"removed {count} ({size / 1e6:,.0f} MB) from" if count else "there is none in"
     typer.echo(printable(f"divisions of your own data: {removed} {folder}"))
 
 
