@@ -9,7 +9,8 @@ training, memory, checkpoints.
         --samples 2 --width 2 --rounds 4 --only runs/uniform,runs/oort
     python benchmarks/million.py benchmarks/measured/long_runs.json --clients 10000 --only long
 
-Every case runs in a process of its own.
+Every case runs in a process of its own, and divides its samples itself; where ``MOTLEY_CACHE``
+names a folder, the cases after the first find the division there.
 
 *runs*: clients of four samples of 16 numbers (unless told), memory-mapped from ``.npy`` files, a
 linear model, a cohort of 1,000, one local epoch, log-normal devices, uniform links drawn anew each
@@ -286,7 +287,8 @@ def selector(name: str, clients: int) -> dict[str, float]:
 def alone(kind: str, name: str, folder: Path, clients: int, rounds: int) -> dict[str, Any]:
     """Run one case in a fresh process and return what it measured."""
     case = json.dumps([kind, name, clients, rounds, SHAPE.samples, SHAPE.width])
-    environment = {**os.environ, "BEGAN": str(time.time())}
+    kept = os.environ.get("MOTLEY_CACHE", "off")
+    environment = {**os.environ, "BEGAN": str(time.time()), "MOTLEY_CACHE": kept}
     environment.pop("OMP_NUM_THREADS", None)  # as somebody who starts a run has it
     with tempfile.TemporaryDirectory(dir=folder.parent) as own:
         for file in folder.iterdir():

@@ -42,13 +42,15 @@ def forget_names() -> Iterator[None]:
 def no_waiting_for_disk_and_git(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Folders of tests need not survive a power cut; tests of power cuts look at the calls
     (tests/motley/resume/power_cut.py). Every run asks git twice, which takes as long as a tenth of
-    a small run: ask once a folder. Private runs enter no ledger of the user's."""
+    a small run: ask once a folder. Private runs enter no ledger of the user's, and divisions no
+    cache."""
     from motley.experiments import store
 
     source_commit = store.source_commit
     commit_of = cache(lambda folder: source_commit())
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MOTLEY_STATE", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("MOTLEY_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(os, "fsync", lambda file: None)
         patch.setattr(store, "source_commit", lambda: commit_of(os.getcwd()))
         yield

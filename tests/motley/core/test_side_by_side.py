@@ -11,7 +11,7 @@ import pytest
 
 from motley.core import side_by_side as side_by_side_module
 from motley.core.keys import Key
-from motley.core.side_by_side import by_rows, side_by_side
+from motley.core.side_by_side import by_rows, never_falls, side_by_side
 
 
 @pytest.mark.parametrize("cores", [1, 2, 3])
@@ -69,3 +69,17 @@ def test_rows_are_filled_in_blocks_of_any_type(count: int, monkeypatch: pytest.M
     assert found.dtype == bool
     assert found.tolist() == [bool(number % 2) for number in range(count)]
     assert max(longest) <= 4
+
+
+@pytest.mark.parametrize("place", [None, 0, 3, 4, 11])
+def test_a_fall_is_seen_within_blocks_and_between_them(
+    place: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of four: the pairs 3 and 4, and 11 and 12, lie in two of them."""
+    monkeypatch.setattr(side_by_side_module, "_SHARE", 4)
+    values = np.repeat(np.arange(7), 2)[:13]
+    if place is not None:
+        values[place] = values[place + 1] + 1
+    assert never_falls(values) is (place is None)
+    assert never_falls(values[:0])
+    assert never_falls(values[:1])

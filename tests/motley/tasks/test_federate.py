@@ -65,6 +65,35 @@ def test_stratified_counts(sizes: list[int], classes: int, share: float, seed: i
             assert abs(taken[there].sum() - want * there.sum() / n) < 1
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=8),
+    share=st.floats(0.01, 0.99),
+    in_order=st.booleans(),
+)
+def test_each_row_is_asked_whether_it_is_set_aside(
+    sizes: list[int], share: float, in_order: bool
+) -> None:
+    """Of n rows sorted by class and by the number drawn, place i is set aside where
+    ``((i + 1) t + r) // n`` is one more than ``(i t + r) // n``."""
+    rng = np.random.default_rng(len(sizes))
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    owner = owner if in_order else rng.permutation(owner)
+    labels = rng.integers(0, 3, len(owner))
+    numbers = rng.permutation(len(owner))
+    key = Key(sum(sizes))
+    drawn = key.uniform(numbers)[:, 0]
+    chosen = np.zeros(len(owner), bool)
+    for k, n in enumerate(sizes):
+        mine = np.flatnonzero(owner == k)
+        mine = mine[np.lexsort((drawn[mine], labels[mine]))]
+        t = min(int(np.ceil(share * n - 1e-6)), n - 1)
+        r = int(key.fold("start").uniform([k])[0, 0] * n)
+        for i, row in enumerate(mine):
+            chosen[row] = ((i + 1) * t + r) // n > (i * t + r) // n
+    assert np.array_equal(stratified(numbers, owner, labels, share, key), chosen)
+
+
 def test_a_client_is_split_the_same_whoever_else_is_there() -> None:
     rows = np.arange(60)
     labels = np.arange(60) % 4
@@ -172,6 +201,23 @@ def test_ten_thousand_clients() -> None:
     assert len(fed) == 10_000
     assert fed.train.sizes.min() >= 1
     assert (fed.test.sizes == 2).all()
+
+
+def test_rows_that_are_counted_in_blocks_are_those_of_each_client() -> None:
+    """150,000 rows are counted in three blocks, whose borders cut through clients."""
+    sizes = np.random.default_rng(5).integers(1, 8, 40_000)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    data = pool(int(offsets[-1]), classes=3)
+    split = Split(test_fraction=0.4, validation=0.3)
+    for values in (np.arange(offsets[-1]), np.random.default_rng(6).permutation(offsets[-1])):
+        parts = Ragged(offsets, values)
+        fed = federate(data, partition_input(data, split, Key(0)), parts, split, Key(0))
+        for part in (fed.train, fed.validation, fed.test):
+            chosen = np.zeros(len(values), bool)
+            chosen[part.values] = True
+            assert np.array_equal(values[chosen[values]], part.values)
+            assert np.array_equal(np.add.reduceat(chosen[values], offsets[:-1]), part.sizes)
+        assert (fed.train.sizes + fed.validation.sizes + fed.test.sizes == sizes).all()
 
 
 def test_bad_input_is_one_sentence() -> None:

@@ -194,3 +194,32 @@ def test_a_run_without_its_data_names_the_command(empty: Path, capsys: Capture) 
     assert "get it with: motley data get cifar10 (170 MB)" in capsys.readouterr().err
     assert call(["compare", "x.toml", "--seeds", "0,1"]) == 2
     assert "get it with: motley data get cifar10 (170 MB)" in capsys.readouterr().err
+
+
+def test_kept_divisions_are_removed_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    folder = tmp_path / "cache" / "divided"
+    monkeypatch.setenv("MOTLEY_CACHE", str(tmp_path / "cache"))
+    assert call(["data", "clear"]) == 0
+    none = f"divisions of your own data: there is none in {folder}"
+    assert capsys.readouterr().out.replace("\n", "") == none
+    folder.mkdir(parents=True)
+    for name in ("0123.rows", "4567.new"):
+        (folder / name).write_bytes(b"0" * 1_500_000)
+    for file in (folder / "notes.txt", folder.parent / "mnist.npz"):
+        file.write_text("of the user's")
+    assert call(["data", "clear"]) == 0
+    removed = f"divisions of your own data: removed 2 (3 MB) from {folder}"
+    assert capsys.readouterr().out.replace("\n", "") == removed
+    left = {path.name for path in (tmp_path / "cache").rglob("*")}
+    assert left == {"divided", "notes.txt", "mnist.npz"}
+
+
+def test_a_disk_that_removes_nothing_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("MOTLEY_CACHE", str(tmp_path))
+    (tmp_path / "divided" / "0123.rows").mkdir(parents=True)
+    assert call(["data", "clear"]) == 2
+    assert f"cannot write {tmp_path / 'divided'}" in capsys.readouterr().err.replace("\n", "")

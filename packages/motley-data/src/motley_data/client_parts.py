@@ -24,6 +24,7 @@ from torch import Tensor
 
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.files import user_path
+from motley.core.side_by_side import side_by_side
 from motley.tasks.origin import Origin
 from motley.tasks.task import Dataset
 from motley_data.raw_table import arrow_table, check_columns, joined, raw_table
@@ -35,6 +36,8 @@ Part = tuple[Any, NDArray[Any], str]
 """Samples (an array or an Arrow table), targets, and the name of the part in messages."""
 _LOOKED_AT = 32
 """Samples of a client whose range is looked at."""
+_FILLED = 2**18
+"""Clients whose rows get their number at a time."""
 _SMALL = 10.0
 """Pixels that are scaled or standardized are no larger; bytes are."""
 
@@ -111,14 +114,23 @@ def owners(offsets: ArrayLike | None, count: int) -> NDArray[np.int64]:
             f"offsets: got {ends} ({starts.dtype}); expected whole numbers [K + 1] from 0 to "
             f"{count}, the samples"
         )
-    sizes = np.asarray(np.diff(starts), np.int64)
-    if (sizes < 1).any():
-        k = int((sizes < 1).argmax())
+    empty = starts[1:] <= starts[:-1]
+    if empty.any():
+        k = int(empty.argmax())
         raise DataError(
             f"offsets: client {k} begins at {starts[k]}, and the next at {starts[k + 1]}; expected "
             "at least one sample per client"
         )
-    return np.repeat(np.arange(len(sizes)), sizes)
+    starts = np.asarray(starts, np.int64)
+    owner = np.empty(count, np.int64)
+
+    def fill(first: int) -> None:
+        ends = starts[first : first + _FILLED + 1]
+        numbers = np.arange(first, first + len(ends) - 1)
+        owner[ends[0] : ends[-1]] = np.repeat(numbers, np.diff(ends))
+
+    list(side_by_side(fill, range(0, len(starts) - 1, _FILLED)))
+    return owner
 
 
 def mapped_arrays(root: Path) -> dict[str, Any]:

@@ -24,9 +24,11 @@ from motley.core.errors import ConfigError, DataError
 from motley.core.files import user_path
 from motley.core.keys import Key
 from motley.core.ragged import Ragged
+from motley.core.side_by_side import never_falls
 from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.origin import Origin
 from motley.tasks.task import Dataset, Federation
+from motley_data import division_cache
 from motley_data.client_folders import ClientFile, client_files, is_client_file
 from motley_data.client_parts import (
     check_same_rows,
@@ -403,20 +405,23 @@ def natural_federation(dataset: Dataset, split: Split, seed: int) -> Federation:
     if drawn and not dataset.test.any() and dataset.divided is None:
         check_no_windows(dataset, PYTHON_LINE)
         warn_of_times(dataset, PYTHON_LINE)
+    kept = division_cache.place(dataset, split, key) if drawn else None
+    if kept is not None and (federation := division_cache.read(kept, dataset)) is not None:
+        return federation
     rows = partition_input(dataset, split, key, shared=True, own_rows=True)
     owner = rows.groups if rows.groups is not None else np.zeros(len(rows.rows), np.int64)
-    in_order = bool((owner[1:] >= owner[:-1]).all())
+    in_order = never_falls(owner)
     if not in_order:
         order = np.argsort(owner, kind="stable")
     elif len(rows.rows) == len(dataset.y):
         order = rows.rows  # all of them: 0, 1, 2 ..
     else:
         order = np.arange(len(owner))
-    sizes = np.bincount(
-        owner, minlength=int(dataset.groups.max()) + 1 if dataset.groups is not None else 1
-    )
-    parts = Ragged(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]), order)
-    return federate(
+    population = int(dataset.groups.max()) + 1 if dataset.groups is not None else 1
+    offsets = np.zeros(population + 1, np.int64)
+    np.cumsum(np.bincount(owner, minlength=population), out=offsets[1:])
+    parts = Ragged(offsets, order)
+    federation = federate(
         dataset=dataset,
         source=rows,
         parts=parts,
@@ -424,3 +429,6 @@ def natural_federation(dataset: Dataset, split: Split, seed: int) -> Federation:
         key=key,
         owner=owner if in_order else None,
     )
+    if kept is not None:
+        division_cache.write(kept, federation, dataset)
+    return federation

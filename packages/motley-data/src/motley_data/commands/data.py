@@ -1,4 +1,5 @@
-"""The command ``motley data``: list, find, download and verify public data sets."""
+"""The command ``motley data``: list, find, download and verify public data sets; remove kept
+divisions of one's own."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from motley_data.public_data.getting import Verified
 
 app = typer.Typer(
-    help="Public data sets: list, find, download, verify.",
+    help="Public data sets: list, find, download, verify. Kept divisions: clear.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -120,6 +121,21 @@ def verify(name: Name, data: Folder = None) -> None:
     first(data_set, data)
     for place in search(data_set, data):
         _show(verify_data(data_set, place))
+
+
+@app.command()
+def clear() -> None:
+    """Remove the divisions that were kept of large federations of your own; downloads stay."""
+    from motley.core.files import disk_error
+    from motley_data import division_cache
+
+    folder = division_cache.folder()
+    try:
+        count, size = division_cache.remove()
+    except OSError as error:
+        raise disk_error(error, folder) from None
+    removed = f"removed {count} ({size / 1e6:,.0f} MB) from" if count else "there is none in"
+    typer.echo(printable(f"divisions of your own data: {removed} {folder}"))
 
 
 def _show(verified: Verified) -> None:

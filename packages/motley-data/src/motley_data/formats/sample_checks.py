@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from motley.core.errors import DataError
-from motley.core.side_by_side import side_by_side
+from motley.core.side_by_side import never_falls, side_by_side
 from motley.tasks.origin import Origin, row_of
 from motley.tasks.targets import REGRESSION
 from motley.tasks.task import IGNORED
@@ -240,9 +240,9 @@ def grouped(
                 f"({len(both)} such clients); write ids.astype(str) if these are one client"
             )
         ids = ids.astype(str)
-    if ids.dtype.kind in "iu" and count and bool((ids[1:] >= ids[:-1]).all()):  # nothing to sort
+    if ids.dtype.kind in "iu" and count and never_falls(ids):  # nothing to sort
         first = np.concatenate([[True], ids[1:] != ids[:-1]])
-        names = _names(ids[first], column)
+        names = _names(ids[first], column) if column else ()
         if ids.dtype == np.int64 and ids[0] == 0 and ids[-1] == np.count_nonzero(first) - 1:
             return ids, names  # they are the numbers
         numbers = np.cumsum(first)

@@ -38,6 +38,17 @@ def side_by_side(work: Callable[[Item], Result], inputs: Sequence[Item]) -> Iter
         yield from pool.map(work, inputs)
 
 
+def never_falls(values: NDArray[Any]) -> bool:
+    """Return whether no number of ``[n]`` is below the one before it."""
+    blocks = range(0, len(values) - 1, _SHARE)
+
+    def rises(at: int) -> bool:
+        block = values[at : at + _SHARE + 1]
+        return bool((block[1:] >= block[:-1]).all())
+
+    return all(side_by_side(rises, blocks))
+
+
 def by_rows(
     function: Callable[[NDArray[Any]], NDArray[Any]],
     values: NDArray[Any],
