@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from torch import nn
 
@@ -25,6 +26,9 @@ DIGITS: dict[str, Any] = {
     "stop": {"rounds": 100},
     "local": {"epochs": 2, "batch_size": 16},
 }
+
+
+FIT_IN_MEMORY = choosing._fit_in_memory
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +63,20 @@ def test_runs_that_fill_one_core_go_side_by_side_as_far_as_memory_reaches(
 )
 def test_others_go_one_after_the_other(sizes: list[RunSize | None]) -> None:
     assert chosen_jobs(sizes, CALLS) == 1
+
+
+def test_samples_that_all_share_need_memory_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 100 times the memory of this process 50 such processes have room, for each may grow to
+    twice its size; where half of the size is samples, 100 / 1.5 have."""
+    taken = psutil.Process().memory_info().rss
+    monkeypatch.setattr(choosing, "free_memory", lambda: 100 * taken)
+    assert FIT_IN_MEMORY() == pytest.approx(50, abs=2)
+    monkeypatch.setattr(choosing, "kept_bytes", lambda: taken // 2)
+    assert FIT_IN_MEMORY() == pytest.approx(100 / 1.5, abs=3)
+    monkeypatch.setattr(choosing, "kept_bytes", lambda: 3 * taken)
+    assert FIT_IN_MEMORY() == pytest.approx(100, abs=4)
+    monkeypatch.setattr(choosing, "shared_samples", lambda: None)
+    assert FIT_IN_MEMORY() == pytest.approx(50, abs=2)
 
 
 def test_what_cannot_be_sent_to_workers_stays() -> None:

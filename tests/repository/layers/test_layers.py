@@ -552,6 +552,7 @@ def test_one_module_unpickles_freely_and_only_worker_engines_import_it() -> None
     assert readers == workers | {
         "motley/experiments/chosen_jobs.py",
         "motley/experiments/parallel.py",
+        "motley/experiments/shared_samples.py",
     }
 
 

@@ -19,9 +19,11 @@ import numpy as np
 from motley.core.usable_cores import cores
 from motley.engines.local import on_one_thread
 from motley.engines.serialization import unsendable
+from motley.experiments.shared_samples import shared_samples
 from motley.rounds.client_state import free_memory
 from motley.rounds.run_config import RunConfig
 from motley.tasks.flat import construct
+from motley.tasks.kept_data import kept_bytes
 
 WORTH_S = 8.0
 WORTH_FORKED_S = 1.0
@@ -87,10 +89,14 @@ def chosen_jobs(
 
 def _fit_in_memory() -> int:
     """Return how many processes as large as this one, which has read the samples, fit into twice
-    the memory that they take now; as many as there may be where it is not known."""
+    the memory that they take now, less the samples that all share; as many as there may be where it
+    is not known."""
     free = free_memory()
     with suppress(OSError, ValueError):
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         if free is not None:
-            return int(free // (2 * pages * os.sysconf("SC_PAGE_SIZE")))
+            taken = pages * os.sysconf("SC_PAGE_SIZE")
+            shared = 0 if shared_samples() is None else kept_bytes()
+            # samples that are mapped already are no longer among what is taken
+            return int(free // (taken + max(0, taken - shared)))
     return cores()

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any
 
 from typing_extensions import override
@@ -32,8 +33,9 @@ from motley.engines.processes import end_with_parent, worker_environment, worker
 from motley.engines.serialization import unsendable, unwrap, wrap
 from motley.experiments.fork_server import ForkedProcess, ForkServer
 from motley.experiments.progress import OneRun, ProgressDisplay
+from motley.experiments.shared_samples import SharedSamples, shared_samples
 from motley.rounds.run_config import RoundSummary
-from motley.tasks.kept_data import last_kept
+from motley.tasks.kept_data import last_kept, share_by
 
 Work = Callable[..., object]
 
@@ -124,23 +126,35 @@ def share_among(jobs: int, calls: int) -> int:
 
 
 class _WorkerProcess:
-    """A worker process and the run that it has, if any. ``phase``: of this run, as last
-    reported."""
+    """A worker process and the run that it has, if any.
 
-    def __init__(self, total: int, threads: int) -> None:
+    Parameters
+    ----------
+    total, threads: cores of all runs, and threads of the worker.
+    samples: that it shares with the other workers; None: it reads its own.
+    phase: of its run, as last reported.
+    """
+
+    def __init__(self, total: int, threads: int, samples: SharedSamples | None = None) -> None:
         self.connection, theirs = Pipe()
         with theirs:
             self._process = _started(theirs.fileno(), total, threads)
         self.number: int | None = None
         self.phase = "preparing"
         self._started = False
+        self._unsent = samples
 
     def give(self, number: int, work: Work, arguments: Mapping[str, object]) -> None:
         """Have the worker call ``work(**arguments, progress=...)`` for run ``number``."""
         self.number = number
         self.phase = "preparing"
+        samples = self._unsent
+        self._unsent = None
         with suppress(OSError):  # a process that is gone is found by the next receive
-            self.connection.send_bytes(wrap((work, arguments, sys.argv), bytearray))
+            message = (work, arguments, sys.argv, samples is not None)
+            self.connection.send_bytes(wrap(message, bytearray))
+            if samples is not None:
+                send_handle(self.connection, samples.descriptor, self._process.pid)
 
     def receive(self) -> tuple[str, Any]:
         """Return the next message: its kind, and what it says; that the process is gone is the end
@@ -218,6 +232,7 @@ def run_jobs(
         if reason is not None:
             raise ConfigError(f"{reason}; or run one after the other (jobs = 1)", "jobs")
     total = cores()
+    samples = _samples_of(jobs)
     waiting = iter(enumerate(calls))
     spare = [] if _kept is None else _kept.pop(jobs, [])
     workers: list[_WorkerProcess] = []
@@ -229,7 +244,7 @@ def run_jobs(
             _use_free_core(workers)
             return
         if worker is None:
-            worker = spare.pop() if spare else _WorkerProcess(total, max(1, total // jobs))
+            worker = spare.pop() if spare else _WorkerProcess(total, max(1, total // jobs), samples)
             workers.append(worker)
         if display is not None:
             display.start(number)
@@ -257,6 +272,15 @@ def run_jobs(
             workers = [worker for worker in workers if not worker.alive]
     finally:
         _end(spare + workers)
+
+
+def _samples_of(jobs: int) -> SharedSamples | None:
+    """Return what so many workers share, with the samples that this process keeps; None where one
+    worker has nobody to share with."""
+    samples = shared_samples() if jobs > 1 else None
+    if samples is not None:
+        share_by(samples.once)
+    return samples
 
 
 def _show(worker: _WorkerProcess, kind: str, content: Any, display: ProgressDisplay | None) -> None:
@@ -359,7 +383,9 @@ def run_worker(descriptor: int, parent: int, total: int, threads: int) -> None:
             message = bytearray(connection.recv_bytes())
             with modules_loading():  # those of what is to be called
                 # the record of a run names the command
-                work, arguments, sys.argv = unwrap(message)
+                work, arguments, sys.argv, shares = unwrap(message)
+            if shares:
+                share_by(SharedSamples(recv_handle(connection)).once)
             reports.send("done", _attempt(work, arguments, reports))
 
 

@@ -487,6 +487,7 @@ def compare(
     done = done and all(_done(point, base) for point in every)
     if jobs is None:
         jobs = _chosen_jobs(every, base, packs, checked, say=say)
+    del checked  # it holds samples
     cost = _Cost(every, base, jobs, say)
     if controls:
         cost.begin(many_controls)
