@@ -28,7 +28,7 @@ from motley.core.own_code import in_one_line, own_code_in
 from motley.engines.processes import workers_kept
 from motley.experiments import document, registry
 from motley.experiments.checks import with_metrics
-from motley.experiments.chosen_jobs import WORTH_FORKED_S, WORTH_S, chosen_jobs
+from motley.experiments.chosen_jobs import WORTH_FORKED_S, WORTH_S, chosen_jobs, joint_runs
 from motley.experiments.config import Experiment
 from motley.experiments.controls import (
     MOST,
@@ -485,8 +485,9 @@ def compare(
     every = [*points, *(_controls(points, base, checked, say) if controls else [])]
     _tell_empty_stable(points, say)
     done = done and all(_done(point, base) for point in every)
+    jointly = False
     if jobs is None:
-        jobs = _chosen_jobs(every, base, packs, checked, say=say)
+        jobs, jointly = _chosen_jobs(every, base, packs, checked, say=say)
     cost = _Cost(every, base, jobs, say)
     if controls:
         cost.begin(many_controls)
@@ -497,6 +498,7 @@ def compare(
         progress=shown,
         on_ray=on_ray,
         jobs=jobs,
+        jointly=jointly,
         on_end=partial(cost.ended, on_end) if controls else on_end,
         allow_other_numerics=allow_other_numerics,
     )
@@ -590,17 +592,25 @@ def _of_ones_own(point: Point) -> bool:
 
 def _chosen_jobs(
     points: Sequence[Point], base: Path, data: Path | None, checked: BuildCheck | None, say: Say
-) -> int:
-    """Return how many runs go on at a time where nobody says it, and say so."""
+) -> tuple[int, bool]:
+    """Return how many runs go on at a time where nobody says it, and whether all in this process;
+    say so."""
     if checked is None:
-        return 1
+        return 1, False
     left = [point.experiment for point in points if not _done(point, base)]
     calls = [{"experiment": experiment, "data": data} for experiment in left]
     sizes = [checked.size(experiment) for experiment in left]
+    jobs = joint_runs(sizes)
+    if jobs > 1:
+        say(
+            f"{jobs} runs at a time in one process, whose clients train together on the GPU where "
+            "they are alike (--jobs 1: one after the other)"
+        )
+        return jobs, True
     jobs = chosen_jobs(sizes, calls, WORTH_FORKED_S if start_at_once() else WORTH_S)
     if jobs > 1:
         say(f"{jobs} runs at a time, for each fills one core (--jobs 1: one after the other)")
-    return jobs
+    return jobs, False
 
 
 def check_target(
@@ -858,9 +868,13 @@ def run_points(
     jobs: int = 1,
     on_end: OnEnd | None = None,
     allow_other_numerics: bool = False,
+    jointly: bool = False,
 ) -> tuple[list[TrainedRun], list[Failure]]:
     """Run each experiment in its folder unless it is finished there; return the runs in the order
     of the points, and the failures. The other parameters are those of :func:`compare`.
+
+    ``jointly``: whether the runs that go on at a time are all in this process and train their
+    clients together (:mod:`.joint_runs`).
 
     Raises
     ------
@@ -893,6 +907,7 @@ def run_points(
                     shown=shown,
                     on_ray=on_ray,
                     jobs=share_among(jobs, len(calls)),
+                    jointly=jointly,
                 )
             ) as outcomes,
         ):
@@ -946,10 +961,15 @@ def _outcomes(
     shown: ProgressDisplay | None,
     on_ray: str | None,
     jobs: int,
+    jointly: bool,
 ) -> Generator[tuple[int, Exception | None]]:
     """Run all experiments; yield the number of each when it ended, and its error."""
     if on_ray is not None:
         yield from _spread(work, calls, shown, on_ray)
+    elif jointly:
+        from motley.experiments.joint_runs import run_jointly  # on a GPU alone
+
+        yield from run_jointly(jobs, work, calls, shown)
     elif jobs > 1:
         yield from run_jobs(jobs, work, calls, shown)
     else:
