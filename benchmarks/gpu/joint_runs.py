@@ -16,11 +16,14 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from safetensors.torch import load_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.gpu.agreement import TOLERANCE
 from benchmarks.gpu.records import Rows, stage_options
+from motley.engines.chunk import Executor
 from motley.engines.joint_chunks import JointComputation
 from motley.experiments.config import Experiment
 from motley.experiments.sweep import expand, run_points
@@ -38,6 +41,8 @@ KEYS: dict[str, Any] = {
 ALGORITHMS = ["fedavg", "fedprox", "scaffold", "fednova", "feddyn"]
 ROUNDS = {"batched": 50, "vmap": 10}
 TURNS = 3
+MAKING = ("empty", "new_empty", "_unsafe_view", "_reshape_alias", "lift")
+"""Beginnings of the names of operations that compute nothing."""
 WANTED = 5.0
 """How much faster 25 runs together are to be than one after the other."""
 
@@ -94,6 +99,43 @@ def share_of_training(runs: Sequence[TrainedRun]) -> float:
     return train / wall
 
 
+class Counted(TorchDispatchMode):
+    """Counts operations that a device would be asked to compute."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Compute an operation."""
+        views = func.is_view or func.namespace != "aten" or func.__name__.startswith(MAKING)
+        self.count += not views
+        return func(*args, **(kwargs or {}))
+
+
+def operations(engine: str, device: str, seeds: int) -> dict[str, float]:
+    """Return the operations of training in a round of all runs, one after the other and
+    together."""
+    rounds = 2
+    runs = points(engine, device, rounds, seeds)
+    counts = {}
+    for name, owner, method, jointly in (
+        ("alone", Executor, "train", False),
+        ("together", JointComputation, "compute", True),
+    ):
+        counted = Counted()
+        plain = getattr(owner, method)
+
+        def watched(*args: Any, counted: Counted = counted, plain: Any = plain) -> Any:
+            with counted:
+                return plain(*args)
+
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(owner, method, watched):
+            timed(runs, Path(folder), jointly)
+        counts[name] = counted.count / rounds
+    return counts
+
+
 def main() -> None:
     options = stage_options()
     rows = Rows(options.out / "joint_runs.json", options.device)
@@ -117,6 +159,8 @@ def main() -> None:
                 _, together = timed(runs, Path(folder) / "together", jointly=True)
                 found = max(map(difference, alone, together))
             rows.add(name, {"difference": found, "agrees": found <= TOLERANCE})
+        if (name := f"{engine}, operations a round") not in rows:
+            rows.add(name, operations(engine, options.device, seeds))
         runs = points(engine, options.device, 2 if options.smoke else rounds, seeds)
         for turn in range(turns):
             name = f"{engine}, turn {turn + 1}"

@@ -343,7 +343,7 @@ def _rows(vectors: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(vectors))
 
 
-Trained = tuple[Sequence[Tensor], Sequence[LossSums]]
+PhaseResults = tuple[Sequence[Tensor], Sequence[LossSums]]
 """The models of clients after a phase, ``[D]`` each, and the sums over their steps."""
 
 
@@ -355,7 +355,7 @@ class Executor(ABC):
 
     def train(
         self, setting: Setting, samples: Samples, clients: Sequence[PhaseJob], measured: bool
-    ) -> Trained:
+    ) -> PhaseResults:
         """Train the clients of a chunk, whose parameters these are."""
         chunk = Chunk(setting, samples, clients, measured)
         return [*self.run(chunk)], chunk.sums()

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from motley.engines.chunk import Chunk, Executor, LossSums, PhaseJob, Trained
+from motley.engines.chunk import Chunk, Executor, LossSums, PhaseJob, PhaseResults
 from motley.engines.cores import torch_threads
 from motley.engines.engine import Setting
 from motley.engines.local import WINDOW_WEIGHTS
@@ -34,7 +34,7 @@ from motley.engines.stages import SCHEDULE_PLACES
 from motley.tasks.flat import construct, torch_defaults
 from motley.tasks.pixels import ImageTransform
 
-Outcome = Trained | Exception
+Outcome = PhaseResults | Exception
 """What comes of the work of one run."""
 
 
@@ -55,7 +55,7 @@ class HandedIn:
     clients: Sequence[PhaseJob]
     measured: bool
 
-    def alone(self) -> Trained:
+    def alone(self) -> PhaseResults:
         """Return what the run alone would compute."""
         return self.executor.train(self.setting, self.samples, self.clients, self.measured)
 
@@ -127,7 +127,7 @@ class JointExecutor(Executor):
     joint: ClassVar[bool] = True
 
     def __init__(
-        self, executor: Executor, kind: Hashable, hand_in: Callable[[HandedIn], Trained]
+        self, executor: Executor, kind: Hashable, hand_in: Callable[[HandedIn], PhaseResults]
     ) -> None:
         self._executor = executor
         self._kind = kind
@@ -140,7 +140,7 @@ class JointExecutor(Executor):
     @override
     def train(
         self, setting: Setting, samples: Samples, clients: Sequence[PhaseJob], measured: bool
-    ) -> Trained:
+    ) -> PhaseResults:
         return self._hand_in(
             HandedIn(
                 executor=self._executor,
@@ -229,7 +229,7 @@ class JointComputation:
                 )
         return [_attempt(work) for work in works]
 
-    def _together(self, key: Hashable, works: Sequence[HandedIn]) -> Iterator[Trained]:
+    def _together(self, key: Hashable, works: Sequence[HandedIn]) -> Iterator[PhaseResults]:
         parts = [work.samples for work in works]
         samples = self._samples.get(key)
         if samples is None or samples.parts != parts:

@@ -3,7 +3,8 @@
 A run whose engine fills one core leaves the others idle, so that several go on at a time, each in a
 process of its own; a run that shares its products among all cores keeps them. Every engine divides
 its work by the number of all cores and computes such a run on one torch thread, so that the results
-have the same bits either way.
+have the same bits either way. Runs of engines that train many clients at once on a GPU go on in one
+process (:mod:`.joint_runs`).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from motley.engines.chunk import Executor, Trained, joining
+from motley.engines.chunk import Executor, PhaseResults, joining
 from motley.engines.engine import Setting
 from motley.engines.joint_chunks import (
     HandedIn,
@@ -96,7 +96,7 @@ class _JointRun:
         kind = kind_of(executor, setting)
         return executor if kind is None else JointExecutor(executor, kind, self._hand_in)
 
-    def _hand_in(self, work: HandedIn) -> Trained:
+    def _hand_in(self, work: HandedIn) -> PhaseResults:
         """Wait for what comes of the work."""
         with _default_type_kept():
             self.work = work

@@ -410,7 +410,8 @@ def compare(
     on_ray: address of a Ray cluster over which the runs are spread, ``auto``, or ``local`` for one
     that is started here.
     jobs: runs at a time on this machine, each in a process that computes on its share of the cores;
-    left out: as many as there are cores where every run fills one (:mod:`.chosen_jobs`).
+    left out: as many as there are cores where every run fills one, on a GPU several in this process
+    (:mod:`.chosen_jobs`).
     task: a federation and module of your own, as for :func:`~motley.experiments.run.run`.
     on_end: called in this process with the results of each run as soon as they are there; an error
     in it ends the comparison, and the same call goes on with it.
