@@ -82,6 +82,7 @@ class Stage:
 
 STAGES = (
     Stage("tests", 3, "the tests that need a GPU", ("pytest", "hypothesis")),
+    Stage("joint_runs", 5, "25 small runs in one process, and one after the other"),
     Stage("agreement", 4, "every engine on the device against itself on the CPU, in float64"),
     Stage("workloads", 7, "client steps a second beside a plain loop on the device"),
     Stage(

@@ -108,6 +108,7 @@ def _said(value: Any) -> str:
 
 
 _FILES = {
+    "joint_runs": ("25 runs together beside one after the other", _values),
     "agreement": ("Engines on the device against themselves on the CPU, float64", _agreement),
     "workloads": ("Client steps a second beside a plain loop", _workloads),
     "pfl_cifar10": ("pfl-research's CIFAR-10 benchmark, this library", _values),

@@ -58,9 +58,11 @@ def test_a_dry_run_runs_nothing(
     )
     assert call(monkeypatch, "--dry-run", "--smoke", "--device", "cpu", "--out", str(tmp_path)) == 0
     lines = capsys.readouterr().out.splitlines()
-    names = ["tests", "agreement", "workloads", "pfl_cifar10", "peer", "recipes", "nothing was run"]
+    names = [stage.name for stage in stages.STAGES]
+    assert names[:3] == ["tests", "joint_runs", "agreement"]
+    names.append("nothing was run")
     assert [line.partition(":")[0] for line in lines] == names
-    assert "no pfl" in lines[4]
+    assert "no pfl" in lines[5]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -70,7 +70,7 @@ JobsOrChosen = Annotated[
         "--jobs",
         metavar="N",
         help="Runs at a time, each on its share of the cores; by itself one for each core where a "
-        "run fills one.",
+        "run fills one, and on a GPU several in one process.",
     ),
 ]
 Target = Annotated[

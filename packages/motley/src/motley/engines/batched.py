@@ -21,7 +21,7 @@ from typing_extensions import override
 from motley.algorithms.parts import RECEIVED, Tensors
 from motley.core.errors import EngineError, MotleyError
 from motley.core.usable_cores import at_once
-from motley.engines.chunk import Executor
+from motley.engines.chunk import Executor, joining
 from motley.engines.cores import ThreadPool, torch_threads
 from motley.engines.engine import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.gradients import BlockGradients, ThreadGradients
@@ -63,7 +63,12 @@ class _Batched(LocalEngine):
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
         workers = self.threads if setting.device == "cpu" and self._shares(setting) else 1
-        self._pool = ThreadPool([self._executor() for _ in range(at_once(workers))])
+        executors = [self._executor() for _ in range(at_once(workers))]
+        join = joining.get()
+        if join is not None and len(executors) == 1:
+            executors = [join(executors[0], setting)]
+        self.joint = any(executor.joint for executor in executors)
+        self._pool = ThreadPool(executors)
         self._workers = workers
 
     @classmethod

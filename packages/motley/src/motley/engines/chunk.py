@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -342,8 +343,22 @@ def _rows(vectors: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(vectors))
 
 
+PhaseResults = tuple[Sequence[Tensor], Sequence[LossSums]]
+"""The models of clients after a phase, ``[D]`` each, and the sums over their steps."""
+
+
 class Executor(ABC):
-    """Computes the training of a chunk. One per thread."""
+    """Computes the training of a chunk. One per thread. ``joint``: whether together with clients of
+    other runs."""
+
+    joint: ClassVar[bool] = False
+
+    def train(
+        self, setting: Setting, samples: Samples, clients: Sequence[PhaseJob], measured: bool
+    ) -> PhaseResults:
+        """Train the clients of a chunk, whose parameters these are."""
+        chunk = Chunk(setting, samples, clients, measured)
+        return [*self.run(chunk)], chunk.sums()
 
     @abstractmethod
     def run(self, chunk: Chunk) -> Tensor:
@@ -356,3 +371,10 @@ class Executor(ABC):
         clipping, of the parameters that move) to :meth:`Chunk.record_gradients`.
         :class:`~motley.engines.vmapped.Vmapped` is the shortest example.
         """
+
+
+Joining = Callable[[Executor, Setting], Executor]
+"""Returns what takes the place of an executor so that its run computes together with others."""
+
+joining: ContextVar[Joining | None] = ContextVar("joining", default=None)
+"""How runs of this process compute together; None: each by itself."""

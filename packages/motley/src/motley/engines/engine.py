@@ -599,6 +599,8 @@ class Engine(ABC):
     bits need equal shapes."""
     library: str | None = None
     """Which library multiplies matrices, for an engine with the option ``products``."""
+    joint: bool = False
+    """Whether clients train together with those of other runs, which may change last bits."""
 
     @property
     def nodes(self) -> Mapping[str, str]:

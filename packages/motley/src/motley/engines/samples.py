@@ -87,7 +87,7 @@ class Samples:
         self.transform = task.transform
         if isinstance(task.transform, ImageTransform):  # its constants lie where the samples lie
             self.transform = task.transform.to(device)
-        require_room(_bytes(task, dtype), device)
+        require_room(device_bytes(task, dtype), device)
         self.x = (
             data.x.to(device) if task.transform is not None else model_input(data.x, dtype, device)
         )
@@ -130,7 +130,7 @@ class Samples:
         return raw if self.transform is None else model_input(self.transform(raw, key), self.dtype)
 
 
-def _bytes(task: Task, dtype: torch.dtype) -> int:
+def device_bytes(task: Task, dtype: torch.dtype) -> int:
     """Return the bytes of all samples as an engine keeps them, with their targets and row
     numbers."""
     data = task.federation

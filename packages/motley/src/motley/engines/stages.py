@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from motley.algorithms.parts import RECEIVED, JobContext, LocalRule, Phase, Tensors
 from motley.core.errors import ContractError
-from motley.engines.chunk import Chunk, Executor, LossSums, PhaseJob
+from motley.engines.chunk import Executor, LossSums, PhaseJob
 from motley.engines.client import context, finish, phase_plan, phases_for, tuning_context
 from motley.engines.engine import AdaptInputs, Job, JobInputs, Purpose, Setting, TrainResult
 from motley.engines.samples import Samples
@@ -146,9 +146,10 @@ def run_phases(
         for part in bounded(
             sorted(range(len(work)), key=lambda i: -steps[i]), steps, setting.work.batch_size
         ):
-            chunk = Chunk(setting, samples, [work[i] for i in part], measured and name == RECEIVED)
-            after = executor.run(chunk)
-            for i, x, loss_sums in zip(part, after, chunk.sums(), strict=True):
+            after, totals = executor.train(
+                setting, samples, [work[i] for i in part], measured and name == RECEIVED
+            )
+            for i, x, loss_sums in zip(part, after, totals, strict=True):
                 models[i][name] = dataclasses.replace(models[i][name], x=x)
                 sums[i] = sums[i].plus(loss_sums) if name == RECEIVED else sums[i]
     return models, sums

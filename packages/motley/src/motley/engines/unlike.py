@@ -50,6 +50,7 @@ class Unlike(Engine):
         self.threads = self.engines[0].threads
         self.inner = max(engine.inner for engine in self.engines)
         self.library = self.engines[0].library
+        self.joint = any(engine.joint for engine in self.engines)
 
     @classmethod
     @override

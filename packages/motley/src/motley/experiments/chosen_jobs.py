@@ -3,7 +3,8 @@
 A run whose engine fills one core leaves the others idle, so that several go on at a time, each in a
 process of its own; a run that shares its products among all cores keeps them. Every engine divides
 its work by the number of all cores and computes such a run on one torch thread, so that the results
-have the same bits either way.
+have the same bits either way. Runs of engines that train many clients at once on a GPU go on in one
+process (:mod:`.joint_runs`).
 """
 
 from __future__ import annotations
@@ -12,18 +13,22 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from motley.core.usable_cores import cores
 from motley.engines.local import on_one_thread
+from motley.engines.samples import device_bytes
 from motley.engines.serialization import unsendable
 from motley.experiments.shared_samples import shared_samples
 from motley.rounds.client_state import free_memory
 from motley.rounds.run_config import RunConfig
 from motley.tasks.flat import construct
 from motley.tasks.kept_data import kept_bytes
+from motley.tasks.transfer import free_bytes
 
 WORTH_S = 8.0
 WORTH_FORKED_S = 1.0
@@ -34,6 +39,9 @@ STEP_S = 3e-5
 PRODUCTS_PER_S = 2e10
 """A guess at one core, which decides nothing but whether starting workers is worth it: of a round,
 of a client's step, and multiplications with additions a second."""
+MOST_JOINT = 32
+"""Runs that train together at most."""
+_JOINT = ("batched", "vmap")
 _IN_ONE_PROCESS = ("batched", "sequential", "threads", "vmap")
 
 
@@ -44,10 +52,13 @@ class RunSize(NamedTuple):
     ----------
     one_core: whether its engine computes on one core of this machine.
     seconds: that it takes, roughly.
+    samples: GPU -> bytes that its samples take there, where its engine trains clients of several
+    runs together; empty elsewhere.
     """
 
     one_core: bool
     seconds: float
+    samples: Mapping[str, int] = MappingProxyType({})
 
 
 def size_of(plan: RunConfig, engine: str) -> RunSize:
@@ -63,7 +74,23 @@ def size_of(plan: RunConfig, engine: str) -> RunSize:
     samples = min(setting.work.batch_size, held)
     step_s = STEP_S + 3 * samples * setting.task.layout.size / PRODUCTS_PER_S
     rounds = plan.stop.rounds or np.inf
-    return RunSize(one_core, rounds * (ROUND_S + plan.cohort * steps * step_s))
+    joins = engine in _JOINT and torch.device(setting.device).type == "cuda"
+    taken = {setting.device: device_bytes(setting.task, setting.dtype)} if joins else {}
+    return RunSize(one_core, rounds * (ROUND_S + plan.cohort * steps * step_s), taken)
+
+
+def joint_runs(sizes: Sequence[RunSize | None]) -> int:
+    """Return how many runs go on at a time in one process where two or more compute on a GPU with
+    an engine that trains clients of several runs together, as far as its memory reaches; else 1."""
+    joining = [size.samples for size in sizes if size is not None and size.samples]
+    if len(joining) < 2:
+        return 1
+    fit = [
+        (free_bytes(device) or 0) // (2 * taken)
+        for samples in joining
+        for device, taken in samples.items()
+    ]
+    return max(1, min(len(sizes), MOST_JOINT, *fit))
 
 
 def chosen_jobs(

@@ -452,7 +452,8 @@ def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
     """Return the conditions under which results are bit-identical: torch, instruction set, what of
     the processor chooses kernels, threads (for which the work is divided, and inside one operation
     of torch), engine, device, dtype, precision; the library that multiplies matrices, where the
-    engine does so itself; with bfloat16, the instructions that multiply in it."""
+    engine does so itself; whether clients of other runs train beside those of this one; with
+    bfloat16, the instructions that multiply in it."""
     device = torch.device(setting.device)
     if device.type == "cuda":
         instructions = torch.cuda.get_device_name(device)
@@ -473,6 +474,7 @@ def numerics_of(setting: Setting, engine: Engine) -> dict[str, Any]:
         "dtype": str(setting.dtype).removeprefix("torch."),
         "precision": setting.precision,
         **({} if engine.library is None else {"library": engine.library}),
+        **({"joint": True} if engine.joint else {}),
         **(
             {"products": bfloat16_instructions(setting.device)}
             if setting.precision == "bfloat16"

@@ -28,7 +28,7 @@ from motley.core.own_code import in_one_line, own_code_in
 from motley.engines.processes import workers_kept
 from motley.experiments import document, registry
 from motley.experiments.checks import with_metrics
-from motley.experiments.chosen_jobs import WORTH_FORKED_S, WORTH_S, chosen_jobs
+from motley.experiments.chosen_jobs import WORTH_FORKED_S, WORTH_S, chosen_jobs, joint_runs
 from motley.experiments.config import Experiment
 from motley.experiments.controls import (
     MOST,
@@ -410,7 +410,8 @@ def compare(
     on_ray: address of a Ray cluster over which the runs are spread, ``auto``, or ``local`` for one
     that is started here.
     jobs: runs at a time on this machine, each in a process that computes on its share of the cores;
-    left out: as many as there are cores where every run fills one (:mod:`.chosen_jobs`).
+    left out: as many as there are cores where every run fills one, on a GPU several in this process
+    (:mod:`.chosen_jobs`).
     task: a federation and module of your own, as for :func:`~motley.experiments.run.run`.
     on_end: called in this process with the results of each run as soon as they are there; an error
     in it ends the comparison, and the same call goes on with it.
@@ -485,8 +486,9 @@ def compare(
     every = [*points, *(_controls(points, base, checked, say) if controls else [])]
     _tell_empty_stable(points, say)
     done = done and all(_done(point, base) for point in every)
+    jointly = False
     if jobs is None:
-        jobs = _chosen_jobs(every, base, packs, checked, say=say)
+        jobs, jointly = _chosen_jobs(every, base, packs, checked, say=say)
     del checked  # it holds samples
     cost = _Cost(every, base, jobs, say)
     if controls:
@@ -498,6 +500,7 @@ def compare(
         progress=shown,
         on_ray=on_ray,
         jobs=jobs,
+        jointly=jointly,
         on_end=partial(cost.ended, on_end) if controls else on_end,
         allow_other_numerics=allow_other_numerics,
     )
@@ -591,17 +594,25 @@ def _of_ones_own(point: Point) -> bool:
 
 def _chosen_jobs(
     points: Sequence[Point], base: Path, data: Path | None, checked: BuildCheck | None, say: Say
-) -> int:
-    """Return how many runs go on at a time where nobody says it, and say so."""
+) -> tuple[int, bool]:
+    """Return how many runs go on at a time where nobody says it, and whether all in this process;
+    say so."""
     if checked is None:
-        return 1
+        return 1, False
     left = [point.experiment for point in points if not _done(point, base)]
     calls = [{"experiment": experiment, "data": data} for experiment in left]
     sizes = [checked.size(experiment) for experiment in left]
+    jobs = joint_runs(sizes)
+    if jobs > 1:
+        say(
+            f"{jobs} runs at a time in one process, whose clients train together on the GPU where "
+            "they are alike (--jobs 1: one after the other)"
+        )
+        return jobs, True
     jobs = chosen_jobs(sizes, calls, WORTH_FORKED_S if start_at_once() else WORTH_S)
     if jobs > 1:
         say(f"{jobs} runs at a time, for each fills one core (--jobs 1: one after the other)")
-    return jobs
+    return jobs, False
 
 
 def check_target(
@@ -859,9 +870,13 @@ def run_points(
     jobs: int = 1,
     on_end: OnEnd | None = None,
     allow_other_numerics: bool = False,
+    jointly: bool = False,
 ) -> tuple[list[TrainedRun], list[Failure]]:
     """Run each experiment in its folder unless it is finished there; return the runs in the order
     of the points, and the failures. The other parameters are those of :func:`compare`.
+
+    ``jointly``: whether the runs that go on at a time are all in this process and train their
+    clients together (:mod:`.joint_runs`).
 
     Raises
     ------
@@ -894,6 +909,7 @@ def run_points(
                     shown=shown,
                     on_ray=on_ray,
                     jobs=share_among(jobs, len(calls)),
+                    jointly=jointly,
                 )
             ) as outcomes,
         ):
@@ -947,10 +963,15 @@ def _outcomes(
     shown: ProgressDisplay | None,
     on_ray: str | None,
     jobs: int,
+    jointly: bool,
 ) -> Generator[tuple[int, Exception | None]]:
     """Run all experiments; yield the number of each when it ended, and its error."""
     if on_ray is not None:
         yield from _spread(work, calls, shown, on_ray)
+    elif jointly:
+        from motley.experiments.joint_runs import run_jointly  # on a GPU alone
+
+        yield from run_jointly(jobs, work, calls, shown)
     elif jobs > 1:
         yield from run_jobs(jobs, work, calls, shown)
     else:
