@@ -113,8 +113,16 @@ def test_a_run_without_a_number_of_rounds_is_long() -> None:
 
 
 @pytest.mark.parametrize(("jobs", "used"), [(None, 2), (1, 1)])
+@pytest.mark.parametrize(
+    ("over", "seeds"), [({"algorithm": ["fedavg", "fedprox"]}, [0]), ({}, [0, 1])]
+)
 def test_compare_chooses_and_says_so_unless_it_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int | None, used: int
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    over: dict[str, Any],
+    seeds: list[int],
+    jobs: int | None,
+    used: int,
 ) -> None:
     given: list[int] = []
 
@@ -127,8 +135,8 @@ def test_compare_chooses_and_says_so_unless_it_is_told(
     keys = {**DIGITS, "stop": {"rounds": 10_000}}
     sweep.compare(
         keys,
-        {"algorithm": ["fedavg", "fedprox"]},
-        seeds=[0],
+        over,
+        seeds=seeds,
         out=tmp_path,
         jobs=jobs,
         say=lines.append,

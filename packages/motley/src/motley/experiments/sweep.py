@@ -600,6 +600,10 @@ def _chosen_jobs(
     if checked is None:
         return 1, False
     left = [point.experiment for point in points if not _done(point, base)]
+    if len(left) < 2:
+        return 1, False
+    for experiment in left:
+        checked.of(experiment)  # seeds of one variant alone were not tried yet
     calls = [{"experiment": experiment, "data": data} for experiment in left]
     sizes = [checked.size(experiment) for experiment in left]
     jobs = joint_runs(sizes)
