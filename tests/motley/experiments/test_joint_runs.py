@@ -360,7 +360,8 @@ def test_the_default_type_of_one_run_is_not_anothers() -> None:
     def work(experiment: Any, number: int, progress: Any) -> None:
         torch.set_default_dtype(kinds[number])
         executor = joining.get()(SimpleNamespace(), _setting())  # type: ignore[misc, arg-type]
-        executor.train(_setting(), SimpleNamespace(x=torch.ones(1)), _clients(), False)  # type: ignore[arg-type]
+        samples: Any = SimpleNamespace(x=torch.ones(1))
+        executor.train(_setting(), samples, _clients(), False)
         found[number] = torch.get_default_dtype()
 
     with pytest.MonkeyPatch.context() as patched:
