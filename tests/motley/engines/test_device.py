@@ -65,7 +65,8 @@ def clean(keys: Keys, engine: str, **parts: Any) -> Any:
 def test_every_algorithm_loss_and_optimizer_is_run() -> None:
     """Cross-entropy is the default of most; binary cross-entropy is run below; the robust loss
     belongs to its algorithm."""
-    assert set(ALGORITHMS) == set(CATALOGUE.names())
+    named = {name for name in CATALOGUE.names() if ":" not in name}  # others are of other tests
+    assert set(ALGORITHMS) == named
     assert set(OPTIMIZERS.names()) == {"sgd", "adam", "adamw"}
     assert set(LOSSES.names()) == {
         "huber",

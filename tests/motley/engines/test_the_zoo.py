@@ -38,7 +38,8 @@ SEQUENCES = {"leaf_lstm", "transformer"}  # tests/motley_data/test_text_task.py
 
 
 def test_the_zoo_is_whole() -> None:
-    assert set(SHAPES) | SEQUENCES == set(MODELS.names())
+    named = {name for name in MODELS.names() if ":" not in name}  # others are of other tests
+    assert set(SHAPES) | SEQUENCES == named
 
 
 @pytest.mark.slow
