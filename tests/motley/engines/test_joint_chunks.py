@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -110,13 +112,28 @@ def test_equal_samples_lie_in_memory_once() -> None:
     )
     second.x = second.x.clone()
     other.x = other.x + 1.0
-    assert [computation._shared(samples) for samples in (first, second, other, second)] == [
-        0,
-        0,
-        1,
-        0,
-    ]
+    numbers = [computation._shared(samples) for samples in (first, second, other, second)]
+    assert numbers[0] == numbers[1] == numbers[3] != numbers[2]
     assert second.x is first.x
+
+
+def test_samples_of_runs_that_have_ended_are_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs on each of two sets of samples; then the two on the first have ended."""
+    computation = JointComputation()
+    works = []
+    for number in range(4):
+        samples = SimpleNamespace(x=torch.full((2,), float(number // 2)))
+        works.append(SimpleNamespace(samples=samples, key=lambda: "key", alone=lambda: ([], [])))
+    monkeypatch.setattr(JointComputation, "_together", lambda self, key, works: works)
+    computation.compute(works)  # type: ignore[arg-type]
+    assert computation.sizes == [2, 2]
+    first = weakref.ref(works[0].samples.x)
+    computation._samples = {work.samples.x[0].item(): work.samples for work in works}
+    del works[:2], samples
+    computation.compute(works)  # type: ignore[arg-type]
+    assert computation.sizes == [2]
+    assert first() is None
+    assert list(computation._samples) == [1.0]
 
 
 def _client(steps: int, batch: int) -> PhaseJob:

@@ -191,6 +191,7 @@ class JointComputation:
 
     def compute(self, works: Sequence[HandedIn]) -> list[Outcome]:
         """Return the outcome of each run's work; an error is one of that run alone."""
+        self._let_go(works)
         groups: dict[Hashable, list[int]] = {}
         for i, work in enumerate(works):
             groups.setdefault((work.key(), self._shared(work.samples)), []).append(i)
@@ -204,18 +205,26 @@ class JointComputation:
                 )
         return [outcomes[i] for i in range(len(works))]
 
+    def _let_go(self, works: Sequence[HandedIn]) -> None:
+        """Keep the samples of no run that has ended: they may fill a GPU's memory."""
+        held = {id(work.samples.x) for work in works}
+        self._x = [x for x in self._x if id(x) in held]
+        self._samples = {
+            key: samples for key, samples in self._samples.items() if id(samples.x) in held
+        }
+
     def _shared(self, samples: Samples) -> int:
-        """Return the number of the samples' features among all different ones, and let runs with
-        the same have one copy."""
-        for number, x in enumerate(self._x):
+        """Return the identity of the samples' features, and let runs with the same have one
+        copy."""
+        for x in self._x:
             if samples.x is x:
-                return number
+                return id(x)
             alike = samples.x.shape == x.shape and samples.x.dtype == x.dtype
             if alike and samples.x.device == x.device and torch.equal(samples.x, x):
                 samples.x = x
-                return number
+                return id(x)
         self._x.append(samples.x)
-        return len(self._x) - 1
+        return id(samples.x)
 
     def _of_group(self, key: Hashable, works: Sequence[HandedIn]) -> list[Outcome]:
         if len(works) > 1:
