@@ -59,7 +59,8 @@ def _kept() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _work_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models here are so small that one thread would do all their work."""
-    monkeypatch.setattr(batched, "SHARED_PRODUCTS", 0)
+    for cost in ("ALONE", "TOGETHER"):
+        monkeypatch.setattr(batched, cost, 0.0)
 
 
 def federation(

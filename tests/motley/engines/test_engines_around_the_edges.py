@@ -20,7 +20,7 @@ from motley.core.keys import Key
 from motley.core.usable_cores import at_once, cores
 from motley.core.work import LocalWork
 from motley.engines import ENGINES, resolve_auto
-from motley.engines.batched import Batched, Vmap
+from motley.engines.batched import Batched, Vmap, fastest_division
 from motley.engines.cores import ThreadPool, torch_threads
 from motley.engines.engine import Job
 from motley.engines.local import Debug, Sequential, Threads
@@ -123,21 +123,40 @@ def test_a_share_of_the_cores_bounds_what_runs_at_once_and_not_how_work_is_divid
     assert torch.get_num_threads() == before
 
 
-@pytest.mark.parametrize("work", [LocalWork(5, epochs=2), LocalWork(4, steps=5)])
-def test_clients_of_little_work_are_not_divided_among_threads(
-    setting, jobs, download, monkeypatch, work
+@pytest.mark.parametrize(("engine", "operations"), [(Batched, 2 * 103), (Vmap, 2 * (54 + 36))])
+@pytest.mark.parametrize(("batch", "width"), [(5, 5), (20, 9.625)])
+def test_threads_take_part_whose_steps_are_worth_it(
+    setting, monkeypatch, engine, operations, batch, width
 ):
-    """Sizes 7, 1, 23, ... have a mean of 9.625: 103 weights, 2 epochs, or 20 samples in 5 steps."""
-    products = 103 * (2 * 9.625 if work.epochs else 20)
-    monkeypatch.setattr("motley.core.usable_cores._shared", (4, 2))
-    found = {}
-    for least in (0, products, products + 1):
-        monkeypatch.setattr("motley.engines.batched.SHARED_PRODUCTS", least)
-        s = setting(mlp, work=work, threads=2)
-        run = Batched(s)
-        found[least] = [len(group) for group in run._groups(list(range(8)))]
+    """With w the work of a client's step, 8 clients take 8 w + ALONE, or on n threads 8 w / n +
+    n TOGETHER; sizes 7, 1, 23, ... have a mean of 9.625."""
+    monkeypatch.setattr("motley.core.usable_cores._shared", (8, 2))
+    groups = []
+    work = operations * width
+    for alone, together in ((0.0, 0.6), (0.0, 0.9), (0.0, 1.1), (0.0, 1.9), (0.0, 2.1), (0.3, 2.1)):
+        monkeypatch.setattr("motley.engines.batched.ALONE", alone * work)
+        monkeypatch.setattr("motley.engines.batched.TOGETHER", together * work)
+        run = engine(setting(mlp, work=LocalWork(batch, epochs=2), threads=4))
+        groups.append([len(group) for group in run._groups(list(range(8)))])
         run.close()
-    assert list(found.values()) == [[4, 4], [4, 4], [8]]
+    # n = 1, 2, 3, 4: 8, 4 + 2 t, 8 / 3 + 3 t, 2 + 4 t
+    assert groups == [[2] * 4, [3, 3, 2], [3, 3, 2], [4, 4], [8], [4, 4]]
+
+
+@pytest.mark.parametrize(
+    ("together", "threads"),
+    [(1.4, (2, 2, 1)), (1.6, (1, 2, 1)), (2.2, (1, 2, 1)), (2.3, (1, 1, 1))],
+)
+def test_chunks_of_few_clients_count_each_step(monkeypatch, together, threads):
+    """8 clients in chunks of 2 take 4 (2 + 0.5) = 10 on one thread, 2 (2 + 2 TOGETHER) on two; in
+    chunks of 8 they take 8.5, or 4 + 2 TOGETHER; one client is not divided."""
+    monkeypatch.setattr("motley.engines.batched.ALONE", 0.5)
+    monkeypatch.setattr("motley.engines.batched.TOGETHER", together)
+    divisions = [
+        fastest_division(clients, largest, workers=2, operations=1.0)
+        for clients, largest in ((8, 2), (8, 8), (1, 8))
+    ]
+    assert tuple(divisions) == threads
 
 
 def test_cores_are_at_most_what_is_allowed():

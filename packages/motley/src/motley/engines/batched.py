@@ -49,10 +49,31 @@ CHUNK_WEIGHTS_BFLOAT16 = 1_000_000
 """The same in bfloat16: its products gain more from many clients at once."""
 
 
-SHARED_PRODUCTS = 100_000
-"""Products of a number with a weight, forward, in a mean client's round of a stack of linear layers
-below which one thread is faster than several: those would only wait for each other's turn in
-Python."""
+ALONE = 3e6
+TOGETHER = 5e6
+"""What a chunk's step costs beside its operations, in operations of a forward pass: on one thread,
+and on each of several times their number, for each waits for the others' turn in Python after every
+operation of torch. Fitted to one and two threads (docs/measured.md#thread-steps); that it grows
+with more follows from one interpreter for all."""
+
+
+def fastest_division(clients: int, largest: int, workers: int, operations: float) -> int:
+    """Return among how many threads the work of so many clients is divided in the least time.
+
+    Parameters
+    ----------
+    largest: clients of a chunk at most.
+    workers: threads at most.
+    operations: of a client's step, forward.
+    """
+
+    def cost(threads: int) -> float:
+        rounds = -(-clients // (largest * threads))
+        in_chunk = clients / min(rounds * threads, clients)
+        waits = ALONE if threads == 1 else threads * TOGETHER
+        return rounds * (in_chunk * operations + waits)
+
+    return min(range(1, min(workers, clients) + 1), key=cost, default=1)
 
 
 class _Batched(LocalEngine):
@@ -62,19 +83,19 @@ class _Batched(LocalEngine):
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(setting)
-        workers = self.threads if setting.device == "cpu" and self._shares(setting) else 1
-        executors = [self._executor() for _ in range(at_once(workers))]
+        self._workers = self.threads if setting.device == "cpu" else 1
+        executors = [self._executor() for _ in range(at_once(self._workers))]
         join = joining.get()
         if join is not None and len(executors) == 1:
             executors = [join(executors[0], setting)]
         self.joint = any(executor.joint for executor in executors)
         self._pool = ThreadPool(executors)
-        self._workers = workers
+        held = float(setting.task.federation.seen.mean())
+        self._step = self._operations() * min(float(setting.work.batch_size), held)
 
-    @classmethod
-    def _shares(cls, setting: Setting) -> bool:
-        """Return whether the work is divided among threads."""
-        return True
+    @abstractmethod
+    def _operations(self) -> int:
+        """Return about how many floating-point operations a forward pass of one sample takes."""
 
     @abstractmethod
     def _executor(self) -> Executor:
@@ -156,7 +177,7 @@ class _Batched(LocalEngine):
         return [done[i] for i in range(len(jobs))]
 
     def _groups(self, order: list[int]) -> list[list[int]]:
-        """Cut jobs ordered by steps into chunks, equally many for every thread.
+        """Cut jobs ordered by steps into chunks, equally many for every thread that takes part.
 
         With one chunk each, jobs are dealt out evenly. With more, neighbours share a chunk, since
         their numbers of steps are similar.
@@ -164,10 +185,11 @@ class _Batched(LocalEngine):
         in_cache = CHUNK_WEIGHTS if self.setting.precision == "float32" else CHUNK_WEIGHTS_BFLOAT16
         weights = in_cache if self.setting.device == "cpu" else WINDOW_WEIGHTS
         largest = max(1, weights // self.client.model.layout.size)
-        rounds = -(-len(order) // (largest * self._workers))
+        workers = fastest_division(len(order), largest, self._workers, self._step)
+        rounds = -(-len(order) // (largest * workers))
         if rounds <= 1:
-            return [order[w :: self._workers] for w in range(min(self._workers, len(order)))]
-        count = min(rounds * self._workers, len(order))
+            return [order[w::workers] for w in range(min(workers, len(order)))]
+        count = min(rounds * workers, len(order))
         cuts = [i * len(order) // count for i in range(count + 1)]
         return [order[a:b] for a, b in pairwise(cuts)]
 
@@ -209,13 +231,9 @@ class Batched(_Batched):
             return 'products = "openblas" multiplies in float32 on a CPU; leave it out'
         return refuses_method(setting)
 
-    @classmethod
     @override
-    def _shares(cls, setting: Setting) -> bool:
-        work = setting.work
-        held = float(setting.task.federation.seen.mean())
-        passes = work.epochs or (work.steps or 0) * min(work.batch_size / max(held, 1.0), 1.0)
-        return setting.task.layout.size * held * passes >= SHARED_PRODUCTS
+    def _operations(self) -> int:
+        return 2 * self.setting.task.layout.size  # a weight multiplies and adds
 
     @override
     def _executor(self) -> Executor:
@@ -256,6 +274,10 @@ class Vmap(_Batched):
             return reason
         reason = refuses_vmap(setting)
         return f"the model cannot be batched over clients: {reason}" if reason else None
+
+    @override
+    def _operations(self) -> int:
+        return self.setting.forward_operations()
 
     @override
     def _executor(self) -> Executor:

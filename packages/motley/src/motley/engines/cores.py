@@ -65,10 +65,10 @@ class ThreadPool(Generic[State]):
         the same order.
 
         ``ahead``: tasks that may be started beyond those whose results were taken, which bounds the
-        results in memory; None: all. A pool of one thread does each task in the caller's, when its
-        result is taken: another thread would find the caches of its core cold.
+        results in memory; None: all. A single task, or each of a pool of one thread, is done in the
+        caller's thread, when its result is taken: another would find the caches of its core cold.
         """
-        if self._size == 1:
+        if self._size == 1 or len(tasks) == 1:
             for task in tasks:
                 with torch_threads(1), torch.inference_mode(False), torch.enable_grad():
                     result = self._run(work, task)
