@@ -41,8 +41,8 @@ def experiment(task: Any) -> motley.Experiment:
 
 
 def test_a_name_is_that_of_a_task_and_a_download() -> None:
-    names = ("mnist", "iris", "digits", "nobody")
-    assert [task_of(name) for name in names] == ["image", "tabular", None, None]
+    names = ("mnist", "iris", "digits", "nobody", "my/patients.csv.gz")
+    assert [task_of(name) for name in names] == ["image", "tabular", None, None, "tabular"]
     assert download_mb("mnist") == PUBLIC["mnist"].mb
     assert download_mb("iris") is None
     assert about("mnist", "mnist") == PUBLIC["mnist"].variants["mnist"].about
@@ -65,6 +65,7 @@ def test_images_at_a_path_have_the_classes_that_are_named(tmp_path: Path) -> Non
         (lambda: experiment({"name": "image", "data": "mnist"}), "^task.data: 'mnist'"),
         (lambda: experiment({"name": "image", "data": "my/folder"}), "^task.data: 'my/folder'"),
         (lambda: experiment("tabular"), "task.*: 'tabular'"),
+        (lambda: experiment("mnist"), "'mnist'; expected one of: clustered.*; what reads other data"),
         (lambda: experiment({"name": "text", "window": 20}), "task.*: 'text'"),
         (lambda: motley.tasks.from_clients([]), "'from_clients'"),
         (lambda: motley.from_flower(None), "'from_flower'"),
@@ -90,6 +91,13 @@ def test_the_digits_need_no_other_distribution() -> None:
     assert data_variants(experiment("image")) == {}
     with pytest.raises(ConfigError, match=r"got 'digits', a data set; write task = \{ name = \"im"):
         experiment("digits")
+    with pytest.raises(ConfigError, match="not.a.module"):
+        experiment("not.a.module:Task")
+
+
+def test_a_table_written_as_the_task_is_told_its_place() -> None:
+    with pytest.raises(ConfigError, match=r'a data set; write .* "tabular", data = "a/b.xlsx" \}'):
+        experiment("a/b.xlsx")
 
 
 def test_components_of_the_distribution_are_motleys_own() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from motley.core.errors import DataError, suggest
 from motley.core.files import no_file, user_path
+from motley.tasks.table_kinds import table_kind
 from motley.tasks.task import Dataset
 from motley_data.datasets import DATASETS, load_dataset
 from motley_data.formats import read
@@ -20,10 +21,11 @@ __all__ = ["DATASETS", "about", "download_mb", "images", "task_of"]
 
 
 def task_of(name: str) -> str | None:
-    """Return the name of the task that reads a data set of this name; None for other names."""
+    """Return the name of the task that reads a data set of this name, or a table of this path; None
+    for other names."""
     if name in DATASETS:
         return "image"
-    return "tabular" if name in BUILTIN else None
+    return "tabular" if name in BUILTIN or table_kind(Path(name)) else None
 
 
 def images(

@@ -35,7 +35,7 @@ from motley.algorithms.torch_optimizer import as_solver
 from motley.algorithms.weights import Weighting
 from motley.core.components import UnknownOptionError, imports
 from motley.core.errors import ConfigError, suggest
-from motley.core.extensions import extension
+from motley.core.extensions import extension, not_installed
 from motley.core.files import files_digest, is_file
 from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.keys import PURPOSES
@@ -864,10 +864,16 @@ def _check_places(experiment: Experiment) -> None:
     """Refuse a data set that is written as the task, and a processor that is written as the model
     of clients' speed or the engine."""
     data = str(experiment.task.get("name", ""))
-    reads = None if data in registry.catalogue("task").targets else _task_of(data)
-    if reads is not None:
-        line = f'write task = {{ name = "{reads}", data = "{data}" }}'
-        raise ConfigError(f"got {data!r}, a data set; {line}", "task.name")
+    tasks = registry.catalogue("task")
+    if data not in tasks.names() and data not in tasks.beside:
+        reads = _task_of(data)
+        if reads is not None:
+            line = f'write task = {{ name = "{reads}", data = "{data}" }}'
+            raise ConfigError(f"got {data!r}, a data set; {line}", "task.name")
+        if ":" not in data and extension("data", "named") is None:
+            names = ", ".join(tasks.names())
+            reader = not_installed("data", "what reads other data sets")
+            raise ConfigError(f"got {data!r}; expected one of: {names}; {reader}", "task.name")
     for key, record in (
         ("device", experiment.device),
         ("engine", {"name": experiment.engine.name}),
