@@ -22,6 +22,7 @@ from motley.tasks.federate import Split, federate, partition_input
 from motley.tasks.own import fingerprint
 from motley.tasks.task import Federation
 from motley_data.formats import image_folders, leaf
+from motley_data.tabular import Tabular
 from motley_data.text import NextCharacter
 
 X = np.arange(24.0).reshape(12, 2) / 4
@@ -44,6 +45,21 @@ def of_file(path: Path, **keys: Any) -> Federation:
         task=task, cohort=1, stop={"rounds": 1}, **{"partition": "by_writer", **keys}
     )
     return task_of(setup).federation
+
+
+def test_a_column_of_clients_is_the_partition_unless_another_is_written(tmp_path: Path) -> None:
+    """``iid`` would deal the rows of the hospitals out to other clients without a word."""
+    path = csv(tmp_path / "all.csv", IDS)
+    task = {"name": "tabular", "data": str(path), "label": "y", "client": "hospital"}
+    keys = {"cohort": 1, "stop": {"rounds": 1}}
+    for source in (task, Tabular(data=str(path), label="y", client="hospital")):
+        setup = motley.Experiment(task=source, **keys)
+        assert setup.partition == {"name": "by_writer"}
+        assert task_of(setup).federation.client_names == NAMES
+    mixed = motley.Experiment(task=task, partition="iid", population=3, **keys)
+    assert task_of(mixed).federation.client_names == ()
+    without = {**task, "client": "", "drop": ["hospital"]}
+    assert motley.Experiment(task=without, population=3, **keys).partition["name"] == "iid"
 
 
 def test_strings_that_say_whose_rows_are_are_names_in_the_order_of_the_clients(
