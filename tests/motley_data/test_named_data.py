@@ -65,7 +65,10 @@ def test_images_at_a_path_have_the_classes_that_are_named(tmp_path: Path) -> Non
         (lambda: experiment({"name": "image", "data": "mnist"}), "^task.data: 'mnist'"),
         (lambda: experiment({"name": "image", "data": "my/folder"}), "^task.data: 'my/folder'"),
         (lambda: experiment("tabular"), "task.*: 'tabular'"),
-        (lambda: experiment("mnist"), "'mnist'; expected one of: clustered.*; what reads other data"),
+        (
+            lambda: experiment("mnist"),
+            "'mnist'; expected one of: clustered.*; what reads other data",
+        ),
         (lambda: experiment({"name": "text", "window": 20}), "task.*: 'text'"),
         (lambda: motley.tasks.from_clients([]), "'from_clients'"),
         (lambda: motley.from_flower(None), "'from_flower'"),
@@ -91,7 +94,7 @@ def test_the_digits_need_no_other_distribution() -> None:
     assert data_variants(experiment("image")) == {}
     with pytest.raises(ConfigError, match=r"got 'digits', a data set; write task = \{ name = \"im"):
         experiment("digits")
-    with pytest.raises(ConfigError, match="not.a.module"):
+    with pytest.raises(ConfigError, match=r"not\.a\.module"):
         experiment("not.a.module:Task")
 
 

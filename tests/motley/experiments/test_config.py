@@ -254,6 +254,15 @@ def test_an_experiment_is_never_changed() -> None:
             "uniform, hor",
         ),
         ({"selector": "unifrom"}, "selector.name: got 'unifrom' (did you mean 'uniform'?)"),
+        (
+            {"partition": {"name": "iid", "alpha": 0.1}},
+            "partition.alpha: 'iid' has no such option; its options: sizes; 'dirichlet', ",
+        ),
+        (
+            {"device": {"name": "constant", "sigma": 1}},
+            "device.sigma: 'constant' has no such option; its options: seconds; 'log_normal' has "
+            "it",
+        ),
         ({"selector": {"name": "uniform", "d": 20}}, "selector.d: 'uniform' has no such option"),
         (
             {"algorithm": {"name": "fedavg", "weights": "uniform"}},

@@ -140,6 +140,10 @@ class Catalogue:
             options = set()
         return set(wanted) <= options
 
+    def _with_option(self, option: str) -> list[str]:
+        """Return the names of the components with an option."""
+        return [name for name in self.names() if self.has_options(name, (option,))]
+
     def _belongs(self, name: str, where: str) -> str:
         """Return where a name belongs that is of another kind, in brackets; "" for others."""
         keys = sorted(
@@ -304,6 +308,7 @@ class Catalogue:
                     option=option,
                     where=where,
                     similar=bool(near),
+                    owners=[] if near else self._with_option(option),
                 )
             values[option] = check_option(value, hints[option], f"{where}.{option}")
         for option, f in allowed.items():
@@ -329,13 +334,17 @@ class UnknownOptionError(ConfigError):
     option: what the record calls it.
     where: key of the record.
     similar: whether an option of the component has a similar name.
+    owners: other components with the option.
     """
 
-    def __init__(self, sentence: str, option: str, where: str, similar: bool) -> None:
+    def __init__(
+        self, sentence: str, option: str, where: str, similar: bool, owners: Sequence[str]
+    ) -> None:
         super().__init__(sentence, f"{where}.{option}")
         self.sentence = sentence
         self.option = option
         self.similar = similar
+        self.owners = owners
 
 
 def _at_key(error: ConfigError, where: str) -> ConfigError:

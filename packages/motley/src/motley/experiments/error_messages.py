@@ -15,6 +15,9 @@ from motley.core.errors import ConfigError, suggest
 from motley.core.extensions import extension
 from motley.experiments.document import to_toml
 
+_NAMED = 4
+"""Components that a message names at most."""
+
 ELSEWHERE = {
     "lr": "local.optimizer.lr",
     "learning_rate": "local.optimizer.lr",
@@ -96,8 +99,8 @@ def config_error(error: ValidationError, model: type[BaseModel]) -> ConfigError:
 
 
 def with_right_place(error: UnknownOptionError, model: type[BaseModel]) -> ConfigError:
-    """Return an error that names the key which an option in the wrong table may stand for, if there
-    is one; else the error itself."""
+    """Return an error that names the key which an option in the wrong table may stand for, or the
+    components that have it; else the error itself."""
     option = error.option
     if error.similar:
         return error
@@ -107,9 +110,16 @@ def with_right_place(error: UnknownOptionError, model: type[BaseModel]) -> Confi
         keys = _fields(model, ())
         inside = [f"{key}.{option}" for key in keys if option in _fields(model, (key,))]
         place = " or ".join([option] * (option in keys) + inside)
-    if not place:
+    if place not in ("", error.key):
+        return ConfigError(f"{error.sentence}; did you mean the key {place}?", error.key)
+    if not error.owners:
         return error
-    return ConfigError(f"{error.sentence}; did you mean the key {place}?", error.key)
+    names = ", ".join(map(repr, error.owners[:_NAMED]))
+    more = len(error.owners) - _NAMED
+    names += f" and {more} more" if more > 0 else ""
+    return ConfigError(
+        f"{error.sentence}; {names} {'have' if error.owners[1:] else 'has'} it", error.key
+    )
 
 
 def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
