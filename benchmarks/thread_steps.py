@@ -1,11 +1,12 @@
-"""Measures rounds of the engine ``batched`` on one thread and on two, for models, cohorts and
-batches: from which steps on the second thread helps.
+"""Measures rounds of the engines ``batched`` and ``vmap`` on one thread and on two, for models,
+cohorts and batches: from which steps on the second thread helps.
 
-    python benchmarks/thread_steps.py [RUNS]
+    python benchmarks/thread_steps.py [RUNS] [ENGINE]
 
-The rule of :mod:`motley.engines.batched` that chooses is switched off, and beside each measurement
-stands what it would choose. Data are random numbers; the two take turns, and of the rounds of each
-the fastest counts. It prints the table of docs/measured.md.
+The rule of :mod:`motley.engines.batched` that chooses is replaced by one that takes every thread,
+and beside each measurement stands what it would choose. Data are random numbers; the two take
+turns, and of the rounds of each the fastest counts. ``vmap`` has models of at most 10^5
+weights. It prints the tables of docs/measured.md.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ BATCHES = (10, 16, 32, 64, 128)
 ROUNDS = 6
 LARGEST = 6e8
 """Multiplications of a step of all clients above which a second thread helps in any case."""
+VMAP_WEIGHTS = 100_000
+"""Weights up to which ``auto`` takes ``vmap``."""
 
 
 def stack(layers: tuple[int, ...]) -> Callable[[], nn.Module]:
@@ -62,7 +65,7 @@ def task_of(layers: tuple[int, ...], cohort: int, batch: int) -> Task:
     return own_task(from_arrays(x, y, clients, test_fraction=0.05), stack(layers))
 
 
-def round_s(task: Task, cohort: int, batch: int, steps: int, threads: int, out: Path) -> float:
+def round_s(task: Task, engine: str, cohort: int, batch: int, steps: int, threads: int) -> float:
     """Return the seconds of the fastest round of a run but the first."""
     ends: list[float] = []
     keys = {
@@ -70,32 +73,33 @@ def round_s(task: Task, cohort: int, batch: int, steps: int, threads: int, out: 
         "stop": {"rounds": ROUNDS},
         "local": {"steps": steps, "batch_size": batch},
         "evaluate": {"every": 100, "per_client": False},
-        "engine": {"name": "batched", "threads": threads},
+        "engine": {"name": engine, "threads": threads},
     }
-    motley.run(keys, task=task, out=out, on_round=lambda _: ends.append(time.perf_counter()))
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        motley.run(keys, task=task, out=out, on_round=lambda _: ends.append(time.perf_counter()))
     return min(b - a for a, b in itertools.pairwise(ends))
 
 
-def chosen(weights: int, cohort: int, batch: int, costs: tuple[float, float]) -> int:
-    """Return how many of two threads the rule takes."""
-    batched.ALONE, batched.TOGETHER = costs
-    largest = max(1, batched.CHUNK_WEIGHTS // weights)
-    threads = batched.fastest_division(cohort, largest, workers=2, operations=2.0 * weights * batch)
-    batched.ALONE = batched.TOGETHER = 0.0
-    return threads
+def every_thread(clients: int, largest: int, workers: int, operations: float) -> int:
+    """Return as many threads as there are clients for, in place of the rule's choice."""
+    return min(workers, clients)
 
 
 def main() -> None:
     """Measure and print."""
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 2
-    costs = batched.ALONE, batched.TOGETHER
-    batched.ALONE = batched.TOGETHER = 0.0  # every thread takes part
+    engine = sys.argv[2] if len(sys.argv) > 2 else "batched"
+    rule = batched.fastest_division
+    batched.fastest_division = every_thread
     torch.set_num_threads(1)
     print("One thread's time over two threads'; in brackets how many the rule takes.\n")
     print(f"| layers | clients | {' | '.join(f'batch {batch}' for batch in BATCHES)} |")
     print("| --- " * (2 + len(BATCHES)) + "|")
     for layers, cohort in itertools.product(LAYERS, COHORTS):
         weights = sum((a + 1) * b for a, b in itertools.pairwise(layers))
+        if engine == "vmap" and weights > VMAP_WEIGHTS:
+            continue
         cells = []
         for batch in BATCHES:
             work = weights * batch * cohort
@@ -105,11 +109,13 @@ def main() -> None:
             steps = 20 if work < LARGEST / 6 else 8
             fastest = {1: np.inf, 2: np.inf}
             for _, threads in itertools.product(range(runs), fastest):
-                with tempfile.TemporaryDirectory() as folder:
-                    seconds = round_s(task, cohort, batch, steps, threads, Path(folder) / "run")
+                seconds = round_s(
+                    task, engine, cohort=cohort, batch=batch, steps=steps, threads=threads
+                )
                 fastest[threads] = min(fastest[threads], seconds)
-            ratio = fastest[1] / fastest[2]
-            cells.append(f"{ratio:.2f} ({chosen(weights, cohort, batch, costs)})")
+            largest = max(1, batched.CHUNK_WEIGHTS // weights)
+            taken = rule(cohort, largest, workers=2, operations=2.0 * weights * batch)
+            cells.append(f"{fastest[1] / fastest[2]:.2f} ({taken})")
         names = "-".join(map(str, layers))
         print(f"| {names} | {cohort} | {' | '.join(cells)} |", flush=True)
 

@@ -59,7 +59,7 @@ def _kept() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _work_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models here are so small that one thread would do all their work."""
-    for cost in ("ALONE", "TOGETHER"):
+    for cost in ("OVERHEAD_ALONE", "OVERHEAD_TOGETHER"):
         monkeypatch.setattr(batched, cost, 0.0)
 
 

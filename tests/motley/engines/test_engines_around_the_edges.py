@@ -128,14 +128,14 @@ def test_a_share_of_the_cores_bounds_what_runs_at_once_and_not_how_work_is_divid
 def test_threads_take_part_whose_steps_are_worth_it(
     setting, monkeypatch, engine, operations, batch, width
 ):
-    """With w the work of a client's step, 8 clients take 8 w + ALONE, or on n threads 8 w / n +
-    n TOGETHER; sizes 7, 1, 23, ... have a mean of 9.625."""
+    """With w the work of a client's step, 8 clients take 8 w + a alone, or on n threads
+    8 w / n + n t, with a and t the overheads; sizes 7, 1, 23, ... have a mean of 9.625."""
     monkeypatch.setattr("motley.core.usable_cores._shared", (8, 2))
     groups = []
     work = operations * width
     for alone, together in ((0.0, 0.6), (0.0, 0.9), (0.0, 1.1), (0.0, 1.9), (0.0, 2.1), (0.3, 2.1)):
-        monkeypatch.setattr("motley.engines.batched.ALONE", alone * work)
-        monkeypatch.setattr("motley.engines.batched.TOGETHER", together * work)
+        monkeypatch.setattr("motley.engines.batched.OVERHEAD_ALONE", alone * work)
+        monkeypatch.setattr("motley.engines.batched.OVERHEAD_TOGETHER", together * work)
         run = engine(setting(mlp, work=LocalWork(batch, epochs=2), threads=4))
         groups.append([len(group) for group in run._groups(list(range(8)))])
         run.close()
@@ -148,15 +148,25 @@ def test_threads_take_part_whose_steps_are_worth_it(
     [(1.4, (2, 2, 1)), (1.6, (1, 2, 1)), (2.2, (1, 2, 1)), (2.3, (1, 1, 1))],
 )
 def test_chunks_of_few_clients_count_each_step(monkeypatch, together, threads):
-    """8 clients in chunks of 2 take 4 (2 + 0.5) = 10 on one thread, 2 (2 + 2 TOGETHER) on two; in
-    chunks of 8 they take 8.5, or 4 + 2 TOGETHER; one client is not divided."""
-    monkeypatch.setattr("motley.engines.batched.ALONE", 0.5)
-    monkeypatch.setattr("motley.engines.batched.TOGETHER", together)
+    """8 clients in chunks of 2 take 4 (2 + 0.5) = 10 on one thread, 2 (2 + 2 t) on two, with t the
+    overhead together; in chunks of 8 they take 8.5, or 4 + 2 t; one client is not divided."""
+    monkeypatch.setattr("motley.engines.batched.OVERHEAD_ALONE", 0.5)
+    monkeypatch.setattr("motley.engines.batched.OVERHEAD_TOGETHER", together)
     divisions = [
         fastest_division(clients, largest, workers=2, operations=1.0)
         for clients, largest in ((8, 2), (8, 8), (1, 8))
     ]
     assert tuple(divisions) == threads
+
+
+def test_a_single_task_of_a_pool_is_done_in_the_callers_thread():
+    pool = ThreadPool(["first", "second"])
+    caller = threading.current_thread()
+    single = list(pool.map(lambda state, task: (task, threading.current_thread()), [7]))
+    assert single == [(7, caller)]
+    several = list(pool.map(lambda state, task: threading.current_thread(), [7, 8]))
+    pool.close()
+    assert caller not in several
 
 
 def test_cores_are_at_most_what_is_allowed():

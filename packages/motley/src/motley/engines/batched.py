@@ -49,8 +49,8 @@ CHUNK_WEIGHTS_BFLOAT16 = 1_000_000
 """The same in bfloat16: its products gain more from many clients at once."""
 
 
-ALONE = 3e6
-TOGETHER = 5e6
+OVERHEAD_ALONE = 3e6
+OVERHEAD_TOGETHER = 5e6
 """What a chunk's step costs beside its operations, in operations of a forward pass: on one thread,
 and on each of several times their number, for each waits for the others' turn in Python after every
 operation of torch. Fitted to one and two threads (docs/measured.md#thread-steps); that it grows
@@ -70,7 +70,7 @@ def fastest_division(clients: int, largest: int, workers: int, operations: float
     def cost(threads: int) -> float:
         rounds = -(-clients // (largest * threads))
         in_chunk = clients / min(rounds * threads, clients)
-        waits = ALONE if threads == 1 else threads * TOGETHER
+        waits = OVERHEAD_ALONE if threads == 1 else threads * OVERHEAD_TOGETHER
         return rounds * (in_chunk * operations + waits)
 
     return min(range(1, min(workers, clients) + 1), key=cost, default=1)
