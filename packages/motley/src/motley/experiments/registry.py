@@ -165,7 +165,8 @@ def has_clients(task: object) -> bool:
     """Return whether a task (its record, its name, or a source of data) comes with clients of its
     own, which a partition would mix: those of its kind, or of a column that it names."""
     name = task.get("name") if isinstance(task, Mapping) else task
-    if task.get("client") if isinstance(task, Mapping) else getattr(task, "client", None):
+    column = task.get("client") if isinstance(task, Mapping) else getattr(task, "client", None)
+    if column:
         return True
     names = catalogue("task")
     kind = names.get(name) if isinstance(name, str) and name in names.targets else type(task)
