@@ -69,6 +69,7 @@ def test_images_at_a_path_have_the_classes_that_are_named(tmp_path: Path) -> Non
             lambda: experiment("mnist"),
             "'mnist'; expected one of: clustered.*; what reads other data",
         ),
+        (lambda: experiment("imgae"), r"'imgae' \(did you mean 'image'\?\); expected one of: "),
         (lambda: experiment({"name": "text", "window": 20}), "task.*: 'text'"),
         (lambda: motley.tasks.from_clients([]), "'from_clients'"),
         (lambda: motley.from_flower(None), "'from_flower'"),

@@ -871,9 +871,12 @@ def _check_places(experiment: Experiment) -> None:
             line = f'write task = {{ name = "{reads}", data = "{data}" }}'
             raise ConfigError(f"got {data!r}, a data set; {line}", "task.name")
         if ":" not in data and extension("data", "named") is None:
+            near = suggest(data, tasks.names())
             names = ", ".join(tasks.names())
             reader = not_installed("data", "what reads other data sets")
-            raise ConfigError(f"got {data!r}; expected one of: {names}; {reader}", "task.name")
+            raise ConfigError(
+                f"got {data!r}{near}; expected one of: {names}; {reader}", "task.name"
+            )
     for key, record in (
         ("device", experiment.device),
         ("engine", {"name": experiment.engine.name}),
