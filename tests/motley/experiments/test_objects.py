@@ -427,6 +427,47 @@ def test_an_experiment_goes_to_another_process_with_its_classes() -> None:
     assert there.replace({"seed": 1}).part("selector") == First(d=2)
 
 
+OWN_MODEL = """
+from dataclasses import dataclass
+from torch import nn
+from motley.tasks.models import Model
+
+@dataclass(frozen=True)
+class Wide(Model):
+    def build(self, inputs, outputs):
+        return nn.Linear(inputs[0], outputs)
+"""
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_runs_that_name_a_model_of_a_file_go_on_in_other_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    (tmp_path / "my_models.py").write_text(OWN_MODEL)
+    monkeypatch.syspath_prepend(tmp_path)
+    keys = {**KEYS, "task": {"name": "synthetic", "model": "my_models:Wide"}}
+
+    def interrupt(summary: RoundSummary) -> None:
+        raise RuntimeError("stop")
+
+    whole = compare(keys, seeds=[0, 1], out=tmp_path / "whole", allow_import=True)
+    for finished in whole.runs:
+        folder = tmp_path / "begun" / finished.directory.relative_to(tmp_path / "whole")
+        with pytest.raises(RuntimeError, match="stop"):
+            run(
+                {**keys, "seed": finished.config["seed"]},
+                out=folder,
+                on_round=interrupt,
+                allow_import=True,
+            )
+    resumed = compare(keys, seeds=[0, 1], out=tmp_path / "begun", allow_import=True, jobs=jobs)
+    assert [
+        finished.tables["evaluations"].equals(other.tables["evaluations"])
+        for finished, other in zip(whole.runs, resumed.runs, strict=True)
+    ] == [True, True]
+    sys.modules.pop("my_models", None)
+
+
 # ---------------------------------------------------------------------------- tasks and comparisons
 
 

@@ -701,17 +701,27 @@ class Experiment(ShownExperiment, BaseModel):
             value = getattr(value, step)
         return str(value["name"])
 
-    def __getstate__(self) -> dict[Any, Any]:
-        """Return the state that is pickled, with the classes that only this process knows by
-        name."""
-        own = {
+    def _classes(self) -> dict[tuple[str, str], type]:
+        """Return the classes of all components: (kind, name) -> class. Models and engines are made
+        later, and are named here."""
+        classes = {
             (kind, self._name(key)): type(self._parts[key])
             for key, kind in _KINDS.items()
             if key in self._parts
         }
+        if self.engine.name != "auto":
+            classes["engine", self.engine.name] = registry.catalogue("engine").get(self.engine.name)
+        model = named(self.task.get("model"))
+        if isinstance(model, Mapping):
+            classes["model", model["name"]] = registry.catalogue("model").get(model["name"])
+        return classes
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Return the state that is pickled, with the classes that only this process knows by
+        name."""
         own = {
             named: cls
-            for named, cls in own.items()
+            for named, cls in self._classes().items()
             if not registry.catalogue(named[0]).is_builtin(cls)
         }
         return {**super().__getstate__(), "own": own}
