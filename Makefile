@@ -85,7 +85,7 @@ bench-compression: install  ## time, bytes and memory of every compressor on one
 bench-scaling: install  ## every engine beside every other (about 6 minutes; with Ray where make test-ray has installed it)
 	@scripts/bench-scaling
 
-bench-peers: install  ## Motley beside Flower, pfl-research, FLGo, NVFlare, FedLab, fluke and FedJAX (an hour; builds their environments; FRESH=1 measures anew)
+bench-peers: install  ## Motley beside Flower, pfl-research, FLGo, NVFlare, FedLab, fluke, BlazeFL and FedJAX (an hour; builds their environments; FRESH=1 measures anew)
 	@scripts/bench-peers $(if $(FRESH),--fresh)
 
 gpu:  ## all that waits for a GPU: tests, agreement, speed, pfl-research's benchmark, the recipes' rows (40 minutes; resumable; OUT=folder)

@@ -104,12 +104,15 @@ def memory(population: int = 10_000, rounds: int = 60) -> dict[str, float]:
 
 
 def machine() -> str:
-    """Return the name of the processor as Linux gives it; elsewhere its kind."""
+    """Return the name of the processor as Linux gives it, with its family where the name has no
+    number; elsewhere its kind."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-    names = [line.partition(":")[2] for line in lines if line.startswith("model name")]
-    name = re.sub(r"\((R|TM)\)|Processor|CPU", "", (names or [platform.machine()])[0])
-    return " ".join(name.split())
+    about = dict(re.split(r"\s*:\s*", line, maxsplit=1) for line in reversed(lines) if ":" in line)
+    name = re.sub(r"\((R|TM)\)|Processor|CPU", "", about.get("model name", platform.machine()))
+    name = " ".join(name.split())
+    family = about.get("cpu family")
+    return name if family is None or re.search(r"\d", name) else f"{name} of family {family}"
 
 
 def importing() -> dict[str, float | str]:

@@ -15,14 +15,18 @@ __all__ = ["beside_peers", "picture_of_peers"]
 TITLES = {
     "motley": "Motley",
     "plain": "plain PyTorch loop",
+    "processes": "plain PyTorch processes",
     "flower": "Flower",
     "pfl": "pfl-research",
     "flgo": "FLGo",
     "nvflare": "NVFlare",
     "fedlab": "FedLab",
     "fluke": "fluke",
+    "blazefl": "BlazeFL",
     "fedjax": "FedJAX",
 }
+PLAIN = ("plain", "processes")
+"""No frameworks: what PyTorch alone takes."""
 SOONER = 5.0
 """Wanted: the first round so many times sooner than the next peer's."""
 
@@ -64,13 +68,21 @@ def _said(words: str) -> str:
 
 def _machine() -> str:
     found = measured("peers")
+    return f"{found['machine']}, {found['cores']} cores"
+
+
+def _instructions() -> str:
+    """Return the processor's instructions for bfloat16, and how busy it was before."""
+    found = measured("peers")
     kind = f" with {found['instructions']}" if found["instructions"] else ""
-    return f"{found['cores']} cores{kind} (load before: {found['load_before']:.2f})"
+    return f"{kind} (load before: {found['load_before']:.2f})"
 
 
 def beside_peers() -> str:
     """List every figure of every framework, the goals, the models' distances and FLUTE's case."""
-    parts = [f"{_said(_machine())}, torch {measured('peers')['torch']}. {_swing()}"]
+    parts = [
+        f"{_said(_machine())}{_instructions()}, torch {measured('peers')['torch']}. {_swing()}"
+    ]
     for load in measured("peers")["workloads"]:
         parts += [f"**{_said(load['title'])}**, {_work(load)}"]
         parts += ["Equal arithmetic, all in float32:", _equal(load), _verdict(load)]
@@ -145,7 +157,7 @@ def _best_verdict(load: Mapping[str, Any]) -> str:
 
 
 def _others(rows: Mapping[str, Row]) -> dict[str, Row]:
-    return {peer: row for peer, row in rows.items() if peer not in ("motley", "plain")}
+    return {peer: row for peer, row in rows.items() if peer not in ("motley", *PLAIN)}
 
 
 def _work(load: Mapping[str, Any]) -> str:
@@ -164,10 +176,12 @@ def _verdict(load: Mapping[str, Any]) -> str:
     said.append(
         _ahead(rows["motley"], others, "first_s", "the first round from the command", SOONER)
     )
+    loop, processes = (
+        rows[peer]["round_s"]["median"] / rows["motley"]["round_s"]["median"] for peer in PLAIN
+    )
     said.append(
-        "The plain loop takes "
-        f"{rows['plain']['round_s']['median'] / rows['motley']['round_s']['median']:.2g} times as "
-        "long"
+        f"The plain loop takes {loop:.2g} times as long, and in a process for each core "
+        f"{processes:.2g} times"
     )
     return f"{'. '.join(said)}."
 
@@ -226,8 +240,8 @@ def _flute() -> str:
 # ---- the picture ----
 
 WIDTH = 480
-NAMES = 118
-PANEL = 164
+NAMES = 126
+PANEL = 160
 BAR = 17
 """Units of the picture: its width, the names left of the bars, a panel's width, a bar with its
 gap."""

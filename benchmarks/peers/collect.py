@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from work import CLIENTS, LR, WORKLOADS, Workload, flat, network
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(1, str(HERE.parent))
+from overhead import machine  # noqa: E402
+from work import CLIENTS, LR, WORKLOADS, Workload, flat, network  # noqa: E402
+
 ROOT = HERE.parents[1]
 OUT = ROOT / "benchmarks" / "measured" / "peers.json"
 
@@ -126,6 +129,7 @@ def write(folder: Path, versions: Mapping[str, str]) -> None:
     flute_file = folder / "flute.json"
     report = {
         "torch": torch.__version__,
+        "machine": machine(),
         "cores": len(os.sched_getaffinity(0)),
         "clients": CLIENTS,
         "lr": LR,

@@ -64,6 +64,7 @@ PEERS = {
     peer.name: peer
     for peer in (
         Peer("plain", threads=True),
+        Peer("processes"),
         Peer("motley"),
         Peer("flower", "flwr"),
         Peer("pfl", "pfl", threads=True),
@@ -71,6 +72,7 @@ PEERS = {
         Peer("nvflare", "nvflare", share=0.25, turns=1),
         Peer("fedlab", "fedlab", threads=True),
         Peer("fluke", "fluke-fl", threads=True),
+        Peer("blazefl", "blazefl", threads=True),
         Peer("fedjax", "fedjax", share=0.5),
     )
 }
@@ -100,15 +102,14 @@ def build(peer: Peer) -> None:
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "setuptools", "wheel"], check=True)  # FedLab comes as source
     # --no-deps: some peers ask for torchvision, which no workload needs, and Flower for a certifi
-    # that may not be out yet
-    subprocess.run(
-        [*pip, "--no-deps", "--no-build-isolation", "--requirement", str(pinned)], check=True
-    )
+    # that may not be out yet. BlazeFL asks for Python 3.12, whose syntax it does not use
+    whatever = ("--no-deps", "--no-build-isolation", "--ignore-requires-python")
+    subprocess.run([*pip, *whatever, "--requirement", str(pinned)], check=True)
     shutil.copyfile(pinned, stamp)
 
 
 def versions() -> dict[str, str]:
-    """Return the version of every peer: peer -> version, "" for the plain loop and for Motley of
+    """Return the version of every peer: peer -> version, "" for the plain loops and for Motley of
     this checkout."""
     return {peer.name: _version(peer) for peer in PEERS.values()}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -127,11 +128,26 @@ def test_every_peer_has_its_file_which_parses_the_common_options(
             assert "torch==2.13.0" in pinned or peer.name == "fedjax"
 
 
-def test_the_plain_loop_on_whole_batches_is_the_mean_of_gradient_steps(
-    modules: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def mean_of_gradient_steps(start: list[np.ndarray], x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Logistic regression by hand: two steps w <- w - X^T (softmax(X w + b) - Y) / n for each
     client, then the mean."""
+    total = [np.zeros_like(part) for part in start]
+    for inputs, labels in zip(x, y, strict=True):
+        weight, bias = (part.copy() for part in start)
+        for _ in range(2):
+            scores = inputs @ weight.T + bias
+            error = np.exp(scores - scores.max(1, keepdims=True))
+            error = error / error.sum(1, keepdims=True) - np.eye(10)[labels]
+            weight = weight - error.T @ inputs / len(inputs)
+            bias = bias - error.mean(0)
+        total = [total[0] + weight / len(x), total[1] + bias / len(x)]
+    return np.concatenate([part.ravel() for part in total])
+
+
+@pytest.mark.parametrize("peer", ["plain", "processes"])
+def test_plain_pytorch_on_whole_batches_is_the_mean_of_gradient_steps(
+    modules: dict[str, ModuleType], tmp_path: Path, peer: str
+) -> None:
     work = modules["work"]
     load = work.WORKLOADS["logistic"]
     rng = np.random.default_rng(0)
@@ -140,27 +156,12 @@ def test_the_plain_loop_on_whole_batches_is_the_mean_of_gradient_steps(
     np.save(tmp_path / "logistic-x.npy", x)
     np.save(tmp_path / "logistic-y.npy", y)
     run = work.Run(load, tmp_path, tmp_path, 1, whole=True)
-    import with_plain
-
-    monkeypatch.setattr(sys, "argv", ["with_plain.py", *run.arguments()])
-    monkeypatch.setattr(with_plain, "set_threads", lambda run: None)
-    with_plain.main()
+    script = [sys.executable, str(HERE / f"with_{peer}.py"), *run.arguments()]
+    subprocess.run(script, check=True, timeout=120)
     start = [part.detach().numpy().astype(float) for part in work.network(load).parameters()]
-    total = [np.zeros_like(part) for part in start]
-    for k in range(10):
-        weight, bias = (part.copy() for part in start)
-        for _ in range(2):
-            scores = x[k] @ weight.T + bias
-            error = np.exp(scores - scores.max(1, keepdims=True))
-            error = error / error.sum(1, keepdims=True) - np.eye(10)[y[k]]
-            weight = weight - error.T @ x[k] / load.samples
-            bias = bias - error.mean(0)
-        total = [total[0] + weight / 10, total[1] + bias / 10]
-    expected = np.concatenate([part.ravel() for part in total])
-    assert (
-        modules["collect"].distance(np.load(tmp_path / "model.npy"), expected, work.flat(start))
-        < 1e-5
-    )
+    expected = mean_of_gradient_steps(start, x, y)
+    model = np.load(tmp_path / "model.npy")
+    assert modules["collect"].distance(model, expected, work.flat(start)) < 1e-5
     assert json.loads((tmp_path / "steps.json").read_text()) == 20
     assert len((tmp_path / "marks").read_text().split()) == 1
 
