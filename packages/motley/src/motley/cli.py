@@ -7,6 +7,7 @@ traceback); 130 interrupted. Everything heavy is imported inside the commands, s
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import tempfile
@@ -148,7 +149,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         # names and tables hold letters that a terminal of another encoding than UTF-8 lacks
         if isinstance(stream, TextIOWrapper) and stream.errors in _FAILING:
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(call(sys.argv[1:] if argv is None else argv))
+    code = call(sys.argv[1:] if argv is None else argv)
+    gc.freeze()  # or Python looks through all modules for cycles before it ends, half a second
+    sys.exit(code)
 
 
 def call(argv: Sequence[str]) -> int:
