@@ -82,18 +82,20 @@ PAIRS = [
 def test_engines_agree_to_a_few_roundings(setting, jobs, download, engine, model, solver):
     """Engines that train client by client have the reference's bits. Others round the same products
     in another order; over up to ten steps with the large rate of 0.1, updates stay within 16
-    roundings (6 %) of the reference's."""
+    roundings (6 %) of the reference's, or of those in float32: where an input of a ReLU lies within
+    rounding of 0, one of the two in bfloat16 is on its other side."""
     s = half(setting, *MODELS[model], solver=SOLVERS[solver][0], local=Proximal(0.3), threads=2)
     sent = download(s)
     work = jobs(s)
-    for a, b in zip(
-        trained(Sequential, s, work, sent), trained(engine, s, work, sent), strict=True
+    exact = trained(Sequential, replace(s, precision="float32"), work, sent)
+    for a, b, c in zip(
+        trained(Sequential, s, work, sent), trained(engine, s, work, sent), exact, strict=True
     ):
         if engine in CLIENT_BY_CLIENT:
             assert all(torch.equal(a.parts[name].value, b.parts[name].value) for name in a.parts)
             assert b.signals == pytest.approx(a.signals, rel=1e-12, nan_ok=True)
         elif a.steps:
-            assert distance(a, b) < 16 * EPSILON
+            assert min(distance(a, b), distance(c, b)) < 16 * EPSILON
             assert b.signals["loss"] == pytest.approx(a.signals["loss"], rel=4 * EPSILON)
 
 

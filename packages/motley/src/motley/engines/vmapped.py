@@ -1,5 +1,6 @@
-"""Trains many clients of a small model at once with ``torch.func.vmap`` over the gradient of one
-client's weighted mean loss.
+"""Trains many clients of a small model at once: ``torch.func.vmap`` computes the outputs of all
+clients, and autograd the gradients of their losses, each of which depends on a client's own weights
+alone.
 
 Models with BatchNorm (its running statistics change in place), dropout (its masks would not be
 those of a client training alone), hooks (they would run once for many clients), or layers and
@@ -9,16 +10,15 @@ operations that torch cannot batch over clients are refused.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, grad_and_value, vmap
+from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _NormBase
 from typing_extensions import override
 
 from motley.algorithms.local_optimisers import Block
-from motley.algorithms.parts import Tensors
 from motley.core.layout import Layout
 from motley.engines.chunk import Chunk, Executor
 from motley.engines.engine import Setting
@@ -83,12 +83,7 @@ def _refuses_gradient(setting: Setting) -> str | None:
         raw if setting.task.transform is None else setting.task.transform(raw, None), setting.dtype
     )
     targets = targets.to(setting.dtype) if targets.is_floating_point() else targets
-
-    def objective(weights: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
-        with products(setting.precision, setting.device):
-            outputs = widened(functional_call(module, weights, (inputs,)))
-        return (outputs.square() if loss.prepares else loss.loss(outputs, targets, {})).sum()
-
+    inputs, targets = (torch.stack([t, t]).to(setting.device) for t in (inputs, targets))
     weights = {
         name: torch.stack([w.detach()] * 2)
         for name, w in module.named_parameters()
@@ -97,8 +92,10 @@ def _refuses_gradient(setting: Setting) -> str | None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            vmap(grad(objective))(
-                weights, *(torch.stack([t, t]).to(setting.device) for t in (inputs, targets))
+            leaves, outputs = _ManyClients(setting, module).outputs(weights, weights, inputs)
+            slope = outputs.detach()
+            _gradients(
+                leaves, outputs, slope if loss.prepares else loss.gradient(slope, targets, {})
             )
         except Exception as error:  # torch raises different errors for what it cannot batch
             return (
@@ -116,6 +113,47 @@ def _refuses_gradient(setting: Setting) -> str | None:
     )
 
 
+class _ManyClients:
+    """A module with the weights of many clients. ``setting``: of the run."""
+
+    def __init__(self, setting: Setting, module: nn.Module) -> None:
+        self.setting = setting
+        self.module = module
+        self._together = vmap(self._of_client)
+
+    def _of_client(self, weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
+        with products(self.setting.precision, self.setting.device):
+            return widened(functional_call(self.module, weights, (inputs,)))
+
+    def outputs(
+        self, weights: Mapping[str, Tensor], moving: Collection[str], inputs: Tensor
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """Return the weights that move, by name, and the outputs ``[p, B, ...]``, which remember
+        how they were computed of them.
+
+        Parameters
+        ----------
+        weights: by name, ``[p, ...]``.
+        moving: names of those that move.
+        inputs: ``[p, B, ...]``.
+        """
+        leaves = {name: w.detach().requires_grad_(name in moving) for name, w in weights.items()}
+        with torch.enable_grad():
+            outputs: Tensor = self._together(leaves, inputs)
+        return {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}, outputs
+
+
+def _gradients(leaves: Mapping[str, Tensor], outputs: Tensor, slope: Tensor) -> dict[str, Tensor]:
+    """Return the gradients of the leaves, ``[p, ...]``; 0 of those that no output depends on.
+    ``slope``: of the losses by the outputs, in their shape."""
+    if not leaves or not outputs.requires_grad:
+        return {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+    gradients = torch.autograd.grad(
+        outputs, list(leaves.values()), slope, allow_unused=True, materialize_grads=True
+    )
+    return dict(zip(leaves, gradients, strict=True))
+
+
 class Vmapped(Executor):
     """Trains chunks of any module without buffers, random layers or hooks.
 
@@ -127,26 +165,8 @@ class Vmapped(Executor):
     def __init__(self, setting: Setting) -> None:
         self.solver = setting.solver
         self.loss = setting.algorithm.loss
-        self.precision = setting.precision
-        self.device = setting.device
-        self.module = placed(construct(setting.task.model, 0), setting.dtype, setting.device)
-        self.gradients: Callable[..., tuple[dict[str, Tensor], tuple[Tensor, Tensor]]] = vmap(
-            grad_and_value(self._objective, has_aux=True)
-        )
-
-    def _objective(
-        self,
-        weights: dict[str, Tensor],
-        inputs: Tensor,
-        targets: Tensor,
-        share: Tensor,
-        extra: Tensors,
-    ) -> tuple[Tensor, Tensor]:
-        """Return one client's loss and outputs; ``share`` ``[B]`` sums to 1 over the client's own
-        batch."""
-        with products(self.precision, self.device):
-            outputs = widened(functional_call(self.module, weights, (inputs,)))
-        return (self.loss.loss(outputs, targets, extra) * share).sum(), outputs
+        module = placed(construct(setting.task.model, 0), setting.dtype, setting.device)
+        self.model = _ManyClients(setting, module)
 
     @override
     def run(self, chunk: Chunk) -> Tensor:
@@ -175,7 +195,11 @@ class Vmapped(Executor):
             else:
                 share = step.weight
             now = {name: w[:p] for name, w in own.items()}
-            gradient, (_, outputs) = self.gradients(now, inputs, step.targets, share, step.extra)
+            leaves, with_graph = self.model.outputs(now, moving, inputs)
+            outputs = with_graph.detach()
+            slope = self.loss.gradient(outputs, step.targets, step.extra)
+            slope *= share.view(*share.shape, *[1] * (slope.dim() - 2))
+            gradient = _gradients(leaves, with_graph, slope)
             chunk.record_outputs(step, outputs)
             chunk.record_gradients(gradient[name] for name in own if name in moving)
             blocks = [
