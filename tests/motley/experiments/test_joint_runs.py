@@ -346,7 +346,7 @@ def test_an_error_in_on_end_ends_all_runs(tmp_path: Path, threads: set[threading
     with pytest.raises(LookupError, match="0"):
         run_points(points, folders, None, jobs=2, jointly=True, on_end=fail)
     assert set(threading.enumerate()) <= threads
-    assert len(run_points(points, folders, None)[0]) == 2
+    assert len(run_points(points, folders, None, jobs=2, jointly=True)[0]) == 2
 
 
 # ------------------------------------------------------------------------ what belongs to a process
@@ -470,3 +470,55 @@ def test_compare_says_it_unless_it_is_told(
         "alike (--jobs 1: one after the other)"
     )
     assert (line in lines) == (jobs is None)
+
+
+# ------------------------------------------------------------------------------------- begun before
+
+
+def interrupted(
+    monkeypatch: pytest.MonkeyPatch, points: list[Any], folders: list[Path], jointly: bool
+) -> None:
+    """Begin the points and stop all of them after their first round."""
+    plain = run_module.written_step
+
+    def step(loop: Any, *arguments: Any) -> Any:
+        if loop.state.version:
+            raise KeyboardInterrupt
+        return plain(loop, *arguments)
+
+    monkeypatch.setattr(run_module, "written_step", step)
+    with pytest.raises(KeyboardInterrupt):
+        run_points(points, folders, None, jobs=4 if jointly else 1, jointly=jointly)
+    monkeypatch.setattr(run_module, "written_step", plain)
+
+
+@pytest.mark.parametrize("jointly", [True, False])
+def test_a_run_goes_on_with_others_or_alone_as_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jointly: bool
+) -> None:
+    keys = {**UNEVEN, "checkpoint": {"every_rounds": 1}}
+    points = expand(Experiment(**keys), {}, [0])
+    folders = [point.folder(tmp_path) for point in points]
+    interrupted(monkeypatch, points, folders, jointly)
+    _, failures = run_points(points, folders, None, jobs=1, jointly=not jointly)
+    mend = "leave --jobs out" if jointly else "give --jobs 1"
+    assert [str(failure.error).partition("; ")[2] for failure in failures] == [
+        f"{mend}, or give --allow-other-numerics"
+    ]
+    runs, failures = run_points(points, folders, None, jobs=1, jointly=jointly)
+    assert not failures
+    assert [run.meta["numerics"].get("joint", False) for run in runs] == [jointly]
+
+
+@pytest.mark.parametrize("jointly", [True, False])
+def test_a_comparison_that_chooses_goes_on_as_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jointly: bool
+) -> None:
+    """Two runs were interrupted; on a GPU, as here pretended, new ones would train together."""
+    monkeypatch.setattr(sweep, "joint_runs", len)
+    keys = {**UNEVEN, "checkpoint": {"every_rounds": 1}}
+    points = expand(Experiment(**keys), {}, [0, 1])
+    interrupted(monkeypatch, points, [point.folder(tmp_path) for point in points], jointly)
+    done = compare(keys, seeds=[0, 1], out=tmp_path)
+    assert not done.failures
+    assert [run.meta["numerics"].get("joint", False) for run in done.runs] == [jointly] * 2

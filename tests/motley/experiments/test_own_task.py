@@ -392,3 +392,16 @@ def test_a_run_is_the_same_whatever_torchs_defaults_are_and_leaves_them(
     assert other.meta["run_id"] == plain.meta["run_id"]
     states = [done.module().state_dict() for done in (plain, other)]
     assert all(torch.equal(value, states[1][name]) for name, value in states[0].items())
+
+
+def test_a_loop_is_built_whatever_torch_s_default_type_is() -> None:
+    """A convolution counts its operations, and BatchNorm is tried on one sample, in float32."""
+    keys = {**KEYS, "task": {"name": "image", "data": "digits"}, "population": 4}
+    keys["partition"] = "iid"
+    torch.set_default_dtype(torch.float64)
+    try:
+        for model in ("simple_cnn", {"name": "digits_mlp", "norm": "batch"}):
+            task = {**keys["task"], "model": model}
+            assert build({**keys, "task": task}).step().round == 1
+    finally:
+        torch.set_default_dtype(torch.float32)

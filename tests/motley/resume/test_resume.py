@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from motley.core.errors import NumericsError, StoreError
 from motley.core.files import with_digest
@@ -19,6 +24,7 @@ from motley.experiments.config import Experiment
 from motley.experiments.progress import OneRun
 from motley.experiments.run import run
 from motley.experiments.store import RunFolder
+from motley.experiments.sweep import compare
 from motley.results.load import Run
 from motley.results.schema import EQUAL_TABLES
 from motley.results.writer import Writer
@@ -27,6 +33,7 @@ from motley.rounds.client_state import DiskClientStates
 from motley.rounds.loop import RoundLoop
 from motley.rounds.simulated import SimulatedBackend
 from motley.rounds.stored_last_updates import DiskLastUpdates
+from motley.tasks import from_clients, own_task
 from tests.motley.resume.conftest import assert_same, make
 
 Unbroken = Callable[[Experiment], Run]
@@ -378,6 +385,43 @@ def test_torch_s_precision_of_products_is_one_of_the_numerics(
     RunFolder(tmp_path / "r").write({**record, "finished": False})
     with pytest.raises(NumericsError, match=r"began with kernels = 'float32_matmul_precision=med"):
         run(experiment, out=tmp_path / "r", resume=True)
+
+
+@pytest.mark.parametrize("keys", [{"engine": {"name": "processes", "workers": 1}}, {}])
+def test_worker_processes_have_torch_s_precision_of_products(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any]
+) -> None:
+    """The loss of a module of one's own is the precision's number, by one run in workers and two in
+    processes of their own."""
+    (tmp_path / "precise.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "NAMES = ['highest', 'high', 'medium']\n"
+        "def loss(outputs, targets):\n"
+        "    number = NAMES.index(torch.get_float32_matmul_precision())\n"
+        "    return 0 * outputs.sum(1) + number\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    loss = import_module("precise").loss
+    samples = [(np.zeros((8, 3), np.float32), np.zeros(8, np.int64)) for _ in range(4)]
+    task = own_task(from_clients(samples, classes=2), partial(nn.Linear, 3, 2), loss=loss)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        runs = compare(
+            {"cohort": 2, "stop": {"rounds": 1}, **keys},
+            seeds=[0] if keys else [0, 1],
+            task=task,
+            out=tmp_path / "out",
+            jobs=1 if keys else 2,
+        ).runs
+    finally:
+        torch.set_float32_matmul_precision(before)
+        sys.modules.pop("precise", None)
+    assert [run.column("rounds", "train_loss").tolist() for run in runs] == [
+        pytest.approx([2.0])
+    ] * len(runs)
+    assert {run.meta["numerics"]["kernels"] for run in runs} == {"float32_matmul_precision=medium"}
 
 
 def test_other_numerics_are_refused_unless_allowed(experiment: Experiment, tmp_path: Path) -> None:

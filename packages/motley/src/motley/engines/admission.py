@@ -1033,7 +1033,7 @@ def _work_of_sample(setting: Setting) -> int:
             raw if setting.task.transform is None else setting.task.transform(raw.clone(), None)
         )
         module = construct(setting.task.model, 0)
-        inputs = model_input(transformed.clone(), torch.get_default_dtype(), "cpu")
+        inputs = model_input(transformed.clone(), torch.float32, "cpu")
         return rough_operations(module, inputs) // len(raw)
     except Exception:  # which comes back, with its message, where the steps are compared
         return 2 * setting.task.layout.size

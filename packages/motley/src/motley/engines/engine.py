@@ -315,6 +315,8 @@ class Setting:
     :attr:`motley.transport.compressors.compressor.Compressor.probes_model`.
     products: the library that multiplies matrices, for engines that choose (None: by
     :func:`motley.engines.matrix_products.faster_library` in float32 on a CPU, else PyTorch).
+    matmul_precision: ``torch.get_float32_matmul_precision()`` of the run's own process, which holds
+        in its workers, too.
     common_kind: the setting of the architecture that clients of another one train beside their own;
     None: see :attr:`common`.
     """
@@ -341,6 +343,7 @@ class Setting:
     sliced: bool = False
     probes_model: bool = False
     products: Library | None = None
+    matmul_precision: str = field(default_factory=torch.get_float32_matmul_precision)
     common_kind: Setting | None = None
 
     def __post_init__(self) -> None:
@@ -510,7 +513,7 @@ class Setting:
         task = self.task
         raw = task.federation.x[:1].clone()  # a transform may work in place
         raw = raw if task.transform is None else task.transform(raw, None)
-        return model_input(raw, torch.get_default_dtype(), "cpu")
+        return model_input(raw, torch.float32, "cpu")
 
     def forward_operations(self) -> int:
         """Return about how many floating-point operations a forward pass of one sample takes."""

@@ -16,6 +16,8 @@ from functools import partial
 from itertools import islice
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+import torch
+
 from motley.algorithms.parts import BlockRun
 from motley.core.errors import ConfigError, EngineError, MotleyError
 from motley.core.own_code import keep_own_code
@@ -98,6 +100,7 @@ class Worker:
             unwrapped = (
                 unwrapped if device is None else dataclasses.replace(unwrapped, device=device)
             )
+            torch.set_float32_matmul_precision(unwrapped.matmul_precision)
             self._engine = ENGINES.get(worker_engine(unwrapped))(unwrapped)
         except MotleyError as error:
             self._error = error

@@ -22,6 +22,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any
 
+import torch
 from typing_extensions import override
 
 from motley.core.errors import ConfigError, EngineError, UserError
@@ -151,7 +152,8 @@ class _WorkerProcess:
         samples = self._unsent
         self._unsent = None
         with suppress(OSError):  # a process that is gone is found by the next receive
-            message = (work, arguments, sys.argv, samples is not None)
+            precision = torch.get_float32_matmul_precision()
+            message = (work, arguments, sys.argv, precision, samples is not None)
             self.connection.send_bytes(wrap(message, bytearray))
             if samples is not None:
                 send_handle(self.connection, samples.descriptor, self._process.pid)
@@ -383,7 +385,8 @@ def run_worker(descriptor: int, parent: int, total: int, threads: int) -> None:
             message = bytearray(connection.recv_bytes())
             with modules_loading():  # those of what is to be called
                 # the record of a run names the command
-                work, arguments, sys.argv, shares = unwrap(message)
+                work, arguments, sys.argv, precision, shares = unwrap(message)
+            torch.set_float32_matmul_precision(precision)
             if shares:
                 share_by(SharedSamples(recv_handle(connection)).once)
             reports.send("done", _attempt(work, arguments, reports))

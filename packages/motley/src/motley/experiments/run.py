@@ -520,10 +520,15 @@ def _divided_as(before: Mapping[str, Any], experiment: Experiment) -> Experiment
 
 
 def _check_numerics(before: Mapping[str, Any], now: Mapping[str, Any], private: bool) -> None:
+    begun_jointly, jointly = (numerics.get("joint", False) for numerics in (before, now))
+    if before:
+        before, now = {**before, "joint": begun_jointly}, {**now, "joint": jointly}
     for name in before.keys() & now.keys():
         if before[name] != now[name]:
             if name == "torch_threads":
                 mend = "give the --jobs that it began with"
+            elif name == "joint":
+                mend = "leave --jobs out" if begun_jointly else "give --jobs 1"
             else:
                 mend = "resume where it began"
             if private:

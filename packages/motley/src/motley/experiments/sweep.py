@@ -599,19 +599,22 @@ def _chosen_jobs(
     say so."""
     if checked is None:
         return 1, False
-    left = [point.experiment for point in points if not _done(point, base)]
+    unfinished = [point for point in points if not _done(point, base)]
+    left = [point.experiment for point in unfinished]
+    begun_jointly = _begun_jointly(unfinished, base)
     if len(left) < 2:
-        return 1, False
+        return 1, begun_jointly == {True}
     for experiment in left:
         checked.of(experiment)  # seeds of one variant alone were not tried yet
     calls = [{"experiment": experiment, "data": data} for experiment in left]
     sizes = [checked.size(experiment) for experiment in left]
-    jobs = joint_runs(sizes)
+    jobs = 1 if False in begun_jointly else joint_runs(sizes)
     if jobs > 1:
         say(
             f"{jobs} runs at a time in one process, whose clients train together on the GPU where "
             "they are alike (--jobs 1: one after the other)"
         )
+    if jobs > 1 or begun_jointly == {True}:
         return jobs, True
     jobs = chosen_jobs(sizes, calls, WORTH_FORKED_S if start_at_once() else WORTH_S)
     if jobs > 1:
@@ -716,8 +719,22 @@ def _some(labels: Sequence[str]) -> str:
 
 
 def _done(point: Point, base: Path) -> bool:
-    folder = place_of(point, base) if point.control else point.folder(base)
-    return RunFolder(folder).finished(point.experiment)
+    return _folder(point, base).finished(point.experiment)
+
+
+def _folder(point: Point, base: Path) -> RunFolder:
+    return RunFolder(place_of(point, base) if point.control else point.folder(base))
+
+
+def _begun_jointly(points: Sequence[Point], base: Path) -> set[bool]:
+    """Return whether the points that have begun did so with clients of several runs in one
+    computation: nothing, one answer or both."""
+    records = (_folder(point, base).read() for point in points)
+    return {
+        bool(record["numerics"].get("joint", False))
+        for record in records
+        if record and "numerics" in record
+    }
 
 
 class _Cost:

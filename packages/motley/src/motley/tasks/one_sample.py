@@ -19,7 +19,7 @@ def repeated_sample(task: Task, count: int) -> Tensor:
         row = row.new_zeros(1, *row.shape[1:])
     rows = torch.cat([row] * count)  # a copy: a transform may work in place
     sample = rows if task.transform is None else task.transform(rows, None)
-    return model_input(sample, torch.get_default_dtype(), "cpu")
+    return model_input(sample, torch.float32, "cpu")
 
 
 def refuses_one_sample(task: Task) -> bool:
