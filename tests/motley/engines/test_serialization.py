@@ -1,6 +1,9 @@
 """What is wrapped is unwrapped: values, types, shapes, what is shared, what cannot be sent."""
 
 import functools
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,6 +117,24 @@ def test_what_cannot_be_sent_is_named_with_the_way_out():
 def test_what_the_script_itself_defines_cannot_be_found_again(monkeypatch):
     monkeypatch.setattr(linear, "__module__", "__main__")
     assert "in the script that is being run" in str(unsendable({"the model": linear}))
+
+
+def test_a_module_that_was_loaded_by_its_path_is_found_by_no_other_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere.py").write_text("def loss(outputs, targets):\n    return outputs\n")
+    spec = spec_from_file_location("elsewhere", tmp_path / "elsewhere.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "elsewhere", module)
+    spec.loader.exec_module(module)
+    assert unsendable({"the loss": module.loss}) == (
+        "the loss cannot be sent to other processes, which cannot import the module 'elsewhere' by "
+        "its name; put its folder on sys.path and import it from there"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert unsendable({"the loss": module.loss}) is None
 
 
 @pytest.mark.parametrize("bad", [b"", b"\xff" * 16])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import mmap
 import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -138,21 +139,6 @@ def from_memory(descriptor: int) -> Block:
         os.close(descriptor)
 
 
-def unsendable(parts: Mapping[str, object]) -> str | None:
-    """Return which of these parts, by name, cannot be sent to a worker, with advice; None when all
-    can."""
-    for name, part in parts.items():
-        try:
-            _Pickler(io.BytesIO(), 5, buffer_callback=lambda _: None).dump(part)
-        except (PicklingError, AttributeError, TypeError) as error:
-            advice = (
-                'define it with "def" or "class" at the top of a module of its own and '
-                "import it from there"
-            )
-            return f"{name} cannot be sent to other processes ({error}); {advice}"
-    return None
-
-
 class _References(_Pickler):
     """Notes the modules of the classes and functions that are pickled by their names."""
 
@@ -165,6 +151,36 @@ class _References(_Pickler):
         if isinstance(obj, type | FunctionType) and obj.__module__:
             self.modules.add(obj.__module__)
         return super().reducer_override(obj)
+
+
+def unsendable(parts: Mapping[str, object]) -> str | None:
+    """Return which of these parts, by name, cannot be sent to a worker, with advice; None when all
+    can."""
+    for name, part in parts.items():
+        references = _References()
+        try:
+            references.dump(part)
+        except (PicklingError, AttributeError, TypeError) as error:
+            advice = (
+                'define it with "def" or "class" at the top of a module of its own and '
+                "import it from there"
+            )
+            return f"{name} cannot be sent to other processes ({error}); {advice}"
+        for module in sorted(references.modules):
+            if not _can_be_imported(module):
+                return (
+                    f"{name} cannot be sent to other processes, which cannot import the module "
+                    f"{module!r} by its name; put its folder on sys.path and import it from there"
+                )
+    return None
+
+
+def _can_be_imported(module: str) -> bool:
+    """Return whether another process with the same ``sys.path`` finds the module, or its
+    package."""
+    top = module.partition(".")[0]
+    finders = (getattr(finder, "find_spec", None) for finder in sys.meta_path)
+    return any(find is not None and find(top, None) is not None for find in finders)
 
 
 def modules_of(obj: object) -> set[str]:
