@@ -500,6 +500,17 @@ def test_one_long_job_does_not_make_a_long_schedule_for_everybody(
     torch.testing.assert_close(deltas(engine, jobs(s), download(s)), whole, rtol=1e-10, atol=1e-12)
 
 
+class _Padded(nn.Module):
+    """Adds the embedding of a table whose row 0 stands still."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(9, 4, padding_idx=0)
+
+    def forward(self, x):
+        return x + self.table(torch.zeros(x.shape[:-1], dtype=torch.int64))
+
+
 class _Tokens(nn.Module):
     """A model of whole numbers: an embedding, a layer, and the output at the last position."""
 
@@ -550,6 +561,7 @@ SEQUENCES = {
         r"layer 'kind' \(MultiheadAttention\)",
     ),
     "cell": (_Cell, r"layer 'kind.cell' \(GRUCell\)"),
+    "padding": (_Padded, r"layer 'kind.table' has a padding index"),
     "fallback": (
         _FlashAttention,
         r"torch has no batching rule for aten::_scaled_dot_product_flash_attention",

@@ -58,6 +58,13 @@ def _refuses_layers(module: nn.Module) -> str | None:
             f"parameter {narrow[0]!r} has 16 bits, whose rounding depends on how many clients are "
             "computed at once"
         )
+    padded = [
+        name
+        for name, m in module.named_modules()
+        if isinstance(m, nn.Embedding) and m.padding_idx is not None
+    ]
+    if padded:
+        return f"layer {padded[0]!r} has a padding index, which torch takes for one of all clients'"
     slow = [
         (name, type(m).__name__)
         for name, m in module.named_modules()
