@@ -398,3 +398,17 @@ def test_frozen_parts_compute_in_their_own_types(kind: torch.dtype, engine: str)
     assert run.meta["numerics"]["engine"] == engine
     expected = {**of_torch(make, data), **{n: v for n, v in first.items() if "before" in n}}
     assert_same(run.module().state_dict(), expected)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "batched", "vmap"])
+def test_a_loss_that_adds_outputs_up_has_slopes_in_one_place_of_memory(engine: str) -> None:
+    """The loss rises by 1 with every output, so that a bias falls by LR in each of two steps."""
+    data = rows([4, 6], 3)
+    make, first = started(partial(nn.Linear, 3, 3))
+    task = own_task(
+        from_clients(data, test=data), make, loss=lambda outputs, targets: outputs.sum(1)
+    )
+    local = {"steps": 2, "batch_size": 2, "optimizer": {"lr": LR}}
+    keys = {"cohort": 2, "stop": {"rounds": 1}, "local": local, "engine": engine}
+    after = motley.run(keys, task=task).module().state_dict()
+    torch.testing.assert_close(after["bias"], first["bias"] - 2 * LR)

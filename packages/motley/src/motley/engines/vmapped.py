@@ -205,7 +205,7 @@ class Vmapped(Executor):
             leaves, with_graph = self.model.outputs(now, moving, inputs)
             outputs = with_graph.detach()
             slope = self.loss.gradient(outputs, step.targets, step.extra)
-            slope *= share.view(*share.shape, *[1] * (slope.dim() - 2))
+            slope = slope * share.view(*share.shape, *[1] * (slope.dim() - 2))
             gradient = _gradients(leaves, with_graph, slope)
             chunk.record_outputs(step, outputs)
             chunk.record_gradients(gradient[name] for name in own if name in moving)
