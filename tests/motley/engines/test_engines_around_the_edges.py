@@ -500,15 +500,17 @@ def test_one_long_job_does_not_make_a_long_schedule_for_everybody(
     torch.testing.assert_close(deltas(engine, jobs(s), download(s)), whole, rtol=1e-10, atol=1e-12)
 
 
-class _Padded(nn.Module):
-    """Adds the embedding of a table whose row 0 stands still."""
+class _Looked(nn.Module):
+    """Adds row 1 of a table that is looked up with options."""
 
-    def __init__(self):
+    def __init__(self, **options):
         super().__init__()
-        self.table = nn.Embedding(9, 4, padding_idx=0)
+        self.table = nn.Parameter(torch.ones(9, 4))
+        self.options = options
 
     def forward(self, x):
-        return x + self.table(torch.zeros(x.shape[:-1], dtype=torch.int64))
+        rows = torch.ones(x.shape[:-1], dtype=torch.int64)
+        return x + nn.functional.embedding(rows, self.table, **self.options)
 
 
 class _Tokens(nn.Module):
@@ -561,7 +563,8 @@ SEQUENCES = {
         r"layer 'kind' \(MultiheadAttention\)",
     ),
     "cell": (_Cell, r"layer 'kind.cell' \(GRUCell\)"),
-    "padding": (_Padded, r"layer 'kind.table' has a padding index"),
+    "padding": (partial(_Looked, padding_idx=0), r"an embedding with padding_idx"),
+    "counted": (partial(_Looked, scale_grad_by_freq=True), r"an embedding with scale_grad_by_freq"),
     "fallback": (
         _FlashAttention,
         r"torch has no batching rule for aten::_scaled_dot_product_flash_attention",

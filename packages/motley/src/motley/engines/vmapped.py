@@ -9,13 +9,16 @@ operations that torch cannot batch over clients are refused.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.modules.batchnorm import _NormBase
+from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
 from motley.algorithms.local_optimisers import Block
@@ -30,6 +33,13 @@ from motley.tasks.task import model_input
 _CLIENT_BY_CLIENT = (nn.RNNBase, nn.RNNCellBase, nn.MultiheadAttention, nn.EmbeddingBag)
 """Layers of torch that vmap computes client by client, or step by step, several times slower than
 threads do."""
+
+
+_EMBEDDINGS: Mapping[object, tuple[str, ...]] = {
+    nn.functional.embedding: tuple(inspect.signature(nn.functional.embedding).parameters),
+    torch.embedding: ("weight", "indices", "padding_idx", "scale_grad_by_freq", "sparse"),
+}
+"""Functions that look up embeddings, with the names of their arguments."""
 
 
 def refuses_vmap(setting: Setting) -> str | None:
@@ -58,13 +68,6 @@ def _refuses_layers(module: nn.Module) -> str | None:
             f"parameter {narrow[0]!r} has 16 bits, whose rounding depends on how many clients are "
             "computed at once"
         )
-    padded = [
-        name
-        for name, m in module.named_modules()
-        if isinstance(m, nn.Embedding) and m.padding_idx is not None
-    ]
-    if padded:
-        return f"layer {padded[0]!r} has a padding index, which torch takes for one of all clients'"
     slow = [
         (name, type(m).__name__)
         for name, m in module.named_modules()
@@ -99,7 +102,10 @@ def _refuses_gradient(setting: Setting) -> str | None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            leaves, outputs = _ManyClients(setting, module).outputs(weights, weights, inputs)
+            with _Embeddings() as embeddings:
+                leaves, outputs = _ManyClients(setting, module).outputs(weights, weights, inputs)
+            if embeddings.option is not None:
+                return f"it has an embedding with {embeddings.option}, which is a client's own"
             slope = outputs.detach()
             _gradients(
                 leaves, outputs, slope if loss.prepares else loss.gradient(slope, targets, {})
@@ -118,6 +124,25 @@ def _refuses_gradient(setting: Setting) -> str | None:
         ),
         None,
     )
+
+
+class _Embeddings(TorchFunctionMode):
+    """Notes an option of embeddings that changes their gradients alone. It would be that of the
+    clients' tables one below the other: a row that stands still, or how often a row is used."""
+
+    option: str | None = None
+
+    @override
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = {**dict(zip(_EMBEDDINGS.get(func, ()), args, strict=False)), **(kwargs or {})}
+        if func in _EMBEDDINGS:
+            if given.get("padding_idx") not in (None, -1):
+                self.option = "padding_idx"
+            if given.get("scale_grad_by_freq") or given.get("sparse"):
+                self.option = "scale_grad_by_freq or sparse"
+        return func(*args, **(kwargs or {}))
 
 
 class _ManyClients:
