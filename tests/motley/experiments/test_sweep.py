@@ -438,6 +438,26 @@ def test_a_grid_may_be_an_array(tmp_path: Path) -> None:
     assert [point.experiment.seed for point in points] == [0, 1, 0, 1]
 
 
+def test_iterators_are_taken_as_lists_are(tmp_path: Path) -> None:
+    """An iterator can be gone through once alone."""
+    keys = {**PLAIN, "stop": {"rounds": 1}}
+    experiment = Experiment(**keys, grid={"local.epochs": [3]})
+    points = sweep.expand(Experiment(**keys), {"cohort": map(int, "12")}, seeds=iter(np.arange(2)))
+    listed = sweep.expand(Experiment(**keys), {"cohort": [1, 2]}, seeds=[0, 1])
+    assert [(point.label, point.experiment) for point in points] == [
+        (point.label, point.experiment) for point in listed
+    ]
+    replaced = r"the values given take its place, \[1, 2\]"
+    with pytest.warns(UserWarning, match=replaced):
+        compared = motley.compare(
+            experiment, {"local.epochs": map(int, "12")}, (s for s in (0, 1)), out=tmp_path, jobs=1
+        )
+    assert not compared.failures
+    assert len(compared.runs) == 4
+    with pytest.raises(ConfigError, match=r"^seed: got no values; give at least one"):
+        motley.compare(keys, seeds=iter(()), out=tmp_path)
+
+
 def test_a_run_that_learned_nothing_says_so_from_python(tmp_path: Path) -> None:
     """A deadline that no client keeps: the model is the first one."""
     keys = {

@@ -23,7 +23,7 @@ from motley.core.untrusted import printable
 from motley.experiments.registry import catalogue, record_of
 from motley.experiments.run import as_experiment
 from motley.experiments.store import default_folder
-from motley.experiments.sweep import Failure, check_target, compare, expand
+from motley.experiments.sweep import Failure, check_target, compare, expand, repeatable
 from motley.results.blocks import DASH, Table, TableCell, TableRow
 from motley.results.labels import group_runs
 from motley.results.load import Run
@@ -177,6 +177,8 @@ def what_if(
     twin. What :func:`~motley.experiments.sweep.compare` raises.
     """
     recorded = _recorded(Path(path))
+    seeds = repeatable(seeds)
+    over = {key: repeatable(values) for key, values in (over or {}).items()}
     if len(set(seeds)) < 2:
         raise ConfigError(
             f"got {len(set(seeds))} seed(s), which give no interval; give at least two, better "
@@ -197,9 +199,9 @@ def what_if(
     folder = out or default_folder(experiment).parent
     mine, wanted = (
         {point.experiment.run_id() for point in expand(experiment, keys, seeds)}
-        for keys in ({}, over or {})
+        for keys in ({}, over)
     )
-    sweeps = [over or {}] if mine <= wanted else [{}, over or {}]
+    sweeps = [over] if mine <= wanted else [{}, over]
     done = [
         compare(experiment, keys, seeds, out=folder, data=data, progress=progress, jobs=jobs)
         for keys in sweeps
