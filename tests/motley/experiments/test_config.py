@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -327,6 +328,16 @@ def test_an_experiment_is_never_changed() -> None:
 )
 def test_every_fault_is_one_sentence_with_its_key(changes: dict[str, object], message: str) -> None:
     refused(message, **changes)
+
+
+def test_a_data_frame_with_a_column_of_clients_is_no_task() -> None:
+    """A column of a pandas frame is an attribute of it."""
+
+    class DataFrame:
+        client = np.arange(2)
+
+    with pytest.raises(ConfigError, match=r"^task: got .*DataFrame object.*; expected a name or {"):
+        Experiment(**{**PLAIN, "task": DataFrame()})
 
 
 def test_several_faults_are_counted() -> None:
