@@ -608,8 +608,11 @@ def _chosen_jobs(
     left = [point.experiment for point in points if not _done(point, base)]
     if len(left) < 2:
         return 1, False
-    for experiment in left:
-        checked.of(experiment)  # seeds of one variant alone were not tried yet
+    try:
+        for experiment in left:
+            checked.of(experiment)  # seeds of one variant alone were not tried yet
+    except Exception:  # code of the user's: its runs are the failures
+        return 1, False
     calls = [{"experiment": experiment, "data": data} for experiment in left]
     sizes = [checked.size(experiment) for experiment in left]
     jobs = joint_runs(sizes)
