@@ -886,6 +886,33 @@ def test_the_home_folder_is_meant_where_a_shell_leaves_its_sign(
     assert not (tmp_path / "~").exists()
     again = CliRunner().invoke(app, ["cite", "~/mine"])
     assert again.exit_code == 0, again.output
+    (tmp_path / "home" / "packs").mkdir()
+    words = ["run", "small.toml", "--no-report", "--out=~/with-data"]
+    assert call([*words, "--data=~/packs"]) == 0
+    assert call([*words, "--data=~/nowhere"]) == 2
+
+
+def _options(command: Any, name: str) -> list[tuple[str, Any]]:
+    """Return every option of a command and of those below it, after the words that call it."""
+    mine = [(f"{name} {o.opts[0]}", o) for o in command.params if o.opts[0].startswith("--")]
+    below = getattr(command, "commands", {})
+    return [*mine, *(one for key in below for one in _options(below[key], f"{name} {key}"))]
+
+
+def test_every_option_that_is_a_path_takes_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    command = typer.main.get_command(app)
+    kinds = {"DIR", "FILE", "FILE.toml", "NODE.PUB", "prediction.json"}
+    paths = {
+        name: option for name, option in _options(command, "motley") if option.metavar in kinds
+    }
+    assert {"motley run --data", "motley data get --to", "motley reproduce --out"} <= paths.keys()
+    for name, option in paths.items():
+        assert option.callback is not None, name
+        assert option.callback(None, option, Path("~/there")) == tmp_path / "there", name
+        assert option.callback(None, option, None) is None, name
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ TASK_KEYS = [
     TaskKeys("a column of the split", ("task.test={last=0.2,by='aeg'}",), r"did you mean 'age'"),
     TaskKeys("pictures' model", ('task.model="cnn"',), r"CNN needs images .*; try mlp"),
     TaskKeys(
-        "a number of clients", ("population=10",), r"the data has 4 writers; leave population"
+        "a number of clients", ("population=10",), r"the data has 4 clients; leave population"
     ),
     TaskKeys("classes as a number", ("task.classes=3",), r"labels are words .*list of their names"),
     TaskKeys("other classes", ('task.classes=["a","b"]',), r"label 'ill' is not in task\.classes"),

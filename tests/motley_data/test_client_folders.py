@@ -239,6 +239,18 @@ def test_a_client_without_test_rows_among_others_with_some(tmp_path: Path) -> No
             {"a/b/c.csv": TABLE},
             r"no files of clients; .*; a/b/c.csv lies more than one folder below$",
         ),
+        (
+            {"train/.hidden": "", "a.csv": TABLE},
+            r"no files of clients; .*; a.csv lies outside of train; move it there$",
+        ),
+        (
+            {"train/.hidden": "", "test/.hidden": "", "val/a.csv": TABLE},
+            r"; val/a.csv lies outside of train and test; move it there$",
+        ),
+        (
+            {"train/a/b/c.csv": TABLE},
+            r"; train/a/b/c.csv lies more than one folder below$",
+        ),
     ],
 )
 def test_folders_that_are_not_understood(tmp_path: Path, files: dict[str, str], words: str) -> None:

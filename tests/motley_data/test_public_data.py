@@ -24,6 +24,7 @@ from motley_data.datasets import load_dataset, load_shakespeare
 from motley_data.formats import cifar_pickles, texts
 from motley_data.public_data import canonical, packs
 from motley_data.public_data.facts import PUBLIC, Variant, known_name
+from motley_data.public_data.getting import default_folder
 from motley_data.public_data.search import looked_in, search
 from tests.motley_data import layouts
 from tests.motley_data.layouts import CIFAR_LAYOUTS, MNIST_LAYOUTS, TEST, TRAIN, Halves
@@ -148,6 +149,7 @@ def test_a_folder_of_data_is_a_string_as_well_as_a_path(
     assert not motley.build(keys, data=folder).done
     monkeypatch.setenv("MOTLEY_DATA", folder)
     assert not motley.build(keys).done
+    assert default_folder().resolve() == empty / "home" / "here"
 
 
 def test_a_sweep_reads_a_set_once_and_writes_nothing_into_it(

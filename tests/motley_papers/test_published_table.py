@@ -156,6 +156,15 @@ def test_a_table_is_run_and_judged(table, tmp_path):
         referee(read(path), methods=["Nobody"])
 
 
+def test_the_folder_of_a_tables_runs_may_be_below_the_home_folder(table, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    done = referee(read(table()), out="~/mine", data="~/packs", methods=["FedSGD"], seeds=[0])
+    assert done.directory == tmp_path / "home" / "mine"
+    assert not done.failures
+    assert not (tmp_path / "~").exists()
+
+
 SETTINGS = """again = { measure = "final", partition = "label_count" }
 third = { measure = "peak", partition = "label_count" }"""
 

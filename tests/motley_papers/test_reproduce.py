@@ -27,6 +27,15 @@ def made(toy, tmp_path_factory):
     return reproduce(toy, out=tmp_path_factory.mktemp("out") / "small")
 
 
+def test_the_folder_of_all_may_be_below_the_home_folder(toy, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    found = reproduce(toy, ["table 2"], scale="smoke", out="~/mine", data="~/packs")
+    assert found.directory == tmp_path / "home" / "mine"
+    assert not found.failures
+    assert not (tmp_path / "~").exists()
+
+
 def test_every_run_is_made_once(made):
     assert len(load_all(made.directory)) == made.planned == 4
     assert len(made.runs["table 1", ("random",)]) == 2

@@ -201,3 +201,11 @@ def test_the_command_shows_ledgers_and_sets_budgets():
     epsilon = dp_accounting.get_epsilon_gaussian(8.0 / np.sqrt(2), 1e-5)
     assert f"1 runs, epsilon {epsilon:.4g} (zero_out)" in said.replace("\n", "")
     assert "budget 3 at 1e-05" in said.replace("\n", "")
+
+
+def test_the_state_folder_may_be_below_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MOTLEY_STATE", "~/state")
+    motley.run(KEYS, out="run")
+    assert list((tmp_path / "home" / "state" / "privacy").iterdir())
+    assert not (tmp_path / "~").exists()

@@ -527,3 +527,12 @@ def test_a_backend_that_matplotlib_lacks_is_named(tmp_path: Path) -> None:
 def test_what_is_no_list_of_runs_is_refused(runs: Any, words: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=words):
         report(runs, tmp_path / "x.html")
+
+
+def test_an_iterator_of_runs_is_a_list_of_them(tmp_path: Path) -> None:
+    runs = [with_curve("uniform", seed, [0.5, 0.6]) for seed in (0, 1)]
+    page = report(runs, tmp_path / "listed.md").read_text(encoding="utf-8")
+    again = report((run for run in runs), tmp_path / "again.md").read_text(encoding="utf-8")
+    assert again.replace("again_pictures", "listed_pictures") == page
+    with pytest.raises(ConfigError, match=r"^runs: got list_iterator; expected a list"):
+        report(iter([3]), tmp_path / "x.html")

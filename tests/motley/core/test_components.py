@@ -1,5 +1,6 @@
 """Catalogues: records become objects, mistakes become one sentence."""
 
+import pickle
 import sys
 import types
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motley.core.components import Catalogue, check_option, declares
+from motley.core.components import Catalogue, UnknownOptionError, check_option, declares
 from motley.core.errors import ConfigError
 
 
@@ -193,6 +194,32 @@ def test_a_name_of_a_distribution_that_is_missing_says_which(monkeypatch):
         catalogue.build({"name": "ray"})
     with pytest.raises(ConfigError, match="got 'rays'; expected one of: ball"):
         catalogue.build("rays")
+
+
+def test_an_unknown_option_reaches_another_process(toys):
+    with pytest.raises(UnknownOptionError) as raised:
+        toys.build({"name": "ball", "size": 1, "bounce": 2})
+    raised.value.place = "mine.py, line 3"  # as own_code notes it
+    again = pickle.loads(pickle.dumps(raised.value))  # noqa: S301  # written just above
+    assert str(again) == str(raised.value)
+    assert vars(again) == vars(raised.value)
+    assert again.key == "toy.bounce"
+
+
+def test_a_plugin_that_cannot_be_imported_hides_no_mistake(tmp_path, monkeypatch):
+    """The nearest components are sought in all, and a plugin may raise anything."""
+    (tmp_path / "broken_toys.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = types.ModuleType("whole_toys")
+    module.Ball = Ball
+    monkeypatch.setitem(sys.modules, "whole_toys", module)
+    catalogue = Catalogue("toy", {"ball": "whole_toys:Ball", "bat": "broken_toys:Bat"})
+    with pytest.raises(ConfigError, match=r"^toy\.bounce: 'ball' has no such option; its options"):
+        catalogue.build({"name": "ball", "size": 1, "bounce": 2})
+    with pytest.raises(ConfigError, match=r"^toy: got no name; .*, one of: ball$"):
+        catalogue.build({"size": 1})
+    with pytest.raises(ZeroDivisionError):
+        catalogue.build("bat")
 
 
 def test_a_subclass_that_does_something_else_inherits_no_declaration():

@@ -9,10 +9,12 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from motley.algorithms import FedProx, Krum
 from motley.core.errors import ConfigError
 from motley.experiments import document
 from motley.experiments.config import Experiment, load
@@ -327,6 +329,50 @@ def test_an_experiment_is_never_changed() -> None:
 )
 def test_every_fault_is_one_sentence_with_its_key(changes: dict[str, object], message: str) -> None:
     refused(message, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "number"),
+    [
+        ({"local": {"optimizer": {"name": "sgd", "lr": 10**39}}}, "local.optimizer.lr", "1e+39"),
+        ({"local": {"clip": {"norm": 1e39}}}, "local.clip.norm", "1e+39"),
+        ({"server": {"name": "adam", "lr": 10**39}}, "server.lr", "1e+39"),
+        (
+            {"algorithm": {"name": "fine_tuned", "method": {"name": "fedprox", "mu": 1e39}}},
+            "algorithm.method.mu",
+            "1e+39",
+        ),
+        (
+            {"loss": {"name": "cross_entropy", "class_weights": [1.0, 10**39]}},
+            "loss.class_weights",
+            "1e+39",
+        ),
+        ({"algorithm": FedProx(mu=1e39)}, "algorithm.mu", "1e+39"),
+        ({"aggregator": {"name": "krum", "f": 10**39}}, "aggregator.f", "1e+39"),
+        ({"aggregator": Krum(f=10**400)}, "aggregator.f", "a number above 1e307"),
+    ],
+)
+def test_a_number_that_float32_does_not_hold_is_refused(
+    changes: dict[str, object], key: str, number: str
+) -> None:
+    sentence = f"{key}: got {number}; expected at most 3.4e+38, the largest number of float32"
+    with pytest.raises(ConfigError, match=f"^{re.escape(sentence)}$"):
+        Experiment(**{**PLAIN, **changes})
+
+
+def test_numbers_that_float64_holds_are_taken_there() -> None:
+    keys = {**PLAIN, "local": {"optimizer": {"name": "sgd", "lr": 10**39}, "clip": {"norm": 1e39}}}
+    assert Experiment(**keys, dtype="float64").local.clip is not None
+
+
+def test_a_data_frame_with_a_column_of_clients_is_no_task() -> None:
+    """A column of a pandas frame is an attribute of it."""
+
+    class DataFrame:
+        client = np.arange(2)
+
+    with pytest.raises(ConfigError, match=r"^task: got .*DataFrame object.*; expected a name or {"):
+        Experiment(**{**PLAIN, "task": DataFrame()})
 
 
 def test_several_faults_are_counted() -> None:

@@ -206,6 +206,31 @@ def test_a_descriptor_that_is_another_files_by_now_is_not_read(other: SharedSamp
     assert digest(first) == digest(dataset(1.0))
 
 
+def test_a_descriptor_that_becomes_another_files_before_it_is_opened_is_not_read(
+    other: SharedSamples, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = other.once("g", lambda: dataset(1.0))
+    size = sharing._RECORD.size
+    record = os.pread(other.descriptor, size, os.fstat(other.descriptor).st_size - size)
+    descriptor = sharing._RECORD.unpack(record)[2]
+    open_file = os.open
+    before = held()
+
+    def opened_late(path: str, flags: int) -> int:
+        another = to_memory(dataset(3.0))
+        os.dup2(another, descriptor)
+        os.close(another)
+        return open_file(path, flags)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(os, "open", opened_late)
+        again = other.once("g", lambda: dataset(2.0))
+    assert digest(again) == digest(dataset(2.0))
+    assert digest(first) == digest(dataset(1.0))
+    del again
+    assert held() == before
+
+
 @pytest.mark.parametrize("name", ["stat", "open", "write", "memfd_create", "dup"])
 def test_what_the_system_refuses_leaves_samples_of_ones_own(
     other: SharedSamples, monkeypatch: pytest.MonkeyPatch, name: str

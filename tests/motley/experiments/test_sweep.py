@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
 import motley
+from motley.core.arrays import Ids, Ints
 from motley.core.errors import ConfigError, DataError
 from motley.core.files import with_digest
+from motley.core.keys import Key
 from motley.experiments import sweep
 from motley.experiments.config import Experiment
 from motley.experiments.parallel import job_workers_kept
@@ -19,6 +23,8 @@ from motley.experiments.store import RunFolder
 from motley.results.labels import frame, group_runs
 from motley.results.live import LiveFolder
 from motley.results.load import load_all
+from motley.world.interfaces import Partitioned
+from motley.world.partition.basic import IID
 
 PLAIN = {
     "name": "small",
@@ -436,6 +442,45 @@ def test_a_grid_may_be_an_array(tmp_path: Path) -> None:
     listed = sweep.expand(Experiment(**keys), {"cohort": [1, 2]}, seeds=[0, 1])
     assert [point.label for point in points] == [point.label for point in listed]
     assert [point.experiment.seed for point in points] == [0, 1, 0, 1]
+
+
+@dataclass(frozen=True)
+class BrokenPartition(IID):
+    """Code of a user's that raises an error when a run is built."""
+
+    @override
+    def split(
+        self, key: Key, labels: Ints, population: int, groups: Ids | None = None
+    ) -> Partitioned:
+        raise ZeroDivisionError("of one's own")
+
+
+@pytest.mark.parametrize("jobs", [1, None])
+def test_an_error_of_own_code_is_a_failure_of_each_seed(jobs: int | None, tmp_path: Path) -> None:
+    keys = {**PLAIN, "task": "synthetic", "partition": BrokenPartition()}
+    compared = motley.compare(keys, seeds=[0, 1], out=tmp_path, jobs=jobs)
+    assert not compared.runs
+    assert [type(failure.error) for failure in compared.failures] == [ZeroDivisionError] * 2
+
+
+def test_iterators_are_taken_as_lists_are(tmp_path: Path) -> None:
+    """An iterator can be gone through once alone."""
+    keys = {**PLAIN, "stop": {"rounds": 1}}
+    experiment = Experiment(**keys, grid={"local.epochs": [3]})
+    points = sweep.expand(Experiment(**keys), {"cohort": map(int, "12")}, seeds=iter(np.arange(2)))
+    listed = sweep.expand(Experiment(**keys), {"cohort": [1, 2]}, seeds=[0, 1])
+    assert [(point.label, point.experiment) for point in points] == [
+        (point.label, point.experiment) for point in listed
+    ]
+    replaced = r"the values given take its place, \[1, 2\]"
+    with pytest.warns(UserWarning, match=replaced):
+        compared = motley.compare(
+            experiment, {"local.epochs": map(int, "12")}, (s for s in (0, 1)), out=tmp_path, jobs=1
+        )
+    assert not compared.failures
+    assert len(compared.runs) == 4
+    with pytest.raises(ConfigError, match=r"^seed: got no values; give at least one"):
+        motley.compare(keys, seeds=iter(()), out=tmp_path)
 
 
 def test_a_run_that_learned_nothing_says_so_from_python(tmp_path: Path) -> None:

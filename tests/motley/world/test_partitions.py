@@ -537,7 +537,7 @@ def test_writers_are_the_clients():
 def test_another_population_than_the_writers_is_refused():
     with pytest.raises(
         ConfigError,
-        match="population: got 5, the data has 3 writers; leave population out or set 3",
+        match="population: got 5, the data has 3 clients; leave population out or set 3",
     ):
         ByWriter().split(KEY, np.zeros(4, int), 5, groups=np.array([7, 3, 7, 9]))
 

@@ -47,8 +47,8 @@ def test_constant_clients_are_given_back(constant):
     names = ["uniform", "oort"]
     found = what_if(
         folder / "twin.toml",
-        {"selector.name": names},
-        [0, 1],
+        {"selector.name": iter(names)},
+        iter([0, 1]),
         out=folder / "twins",
         progress=False,
     )

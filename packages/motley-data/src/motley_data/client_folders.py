@@ -62,7 +62,11 @@ def client_files(root: Path) -> list[ClientFile]:
     if not files:
         below = next((path for path in _files(root) if is_client_file(path)), None)
         deeper = ""
-        if below is not None:
+        sought = [path for path, _ in _of_halves(halves)] if "train" in halves else [root]
+        if below is not None and not any(map(below.is_relative_to, sought)):
+            names = " and ".join(path.name for path in sought)
+            deeper = f"; {below.relative_to(root)} lies outside of {names}; move it there"
+        elif below is not None:
             deeper = f"; {below.relative_to(root)} lies more than one folder below"
             if below.suffix.lower() == ".parquet":
                 deeper += f", and {_joined(root)}"

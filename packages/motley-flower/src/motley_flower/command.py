@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motley.commands.shared_options import say, tell
+from motley.commands.shared_options import in_home, say, tell
 from motley.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the deployment.")]
-Where = Annotated[Path, typer.Option("--dir", metavar="DIR", help="The folder of the deployment.")]
+Where = Annotated[
+    Path,
+    typer.Option("--dir", metavar="DIR", help="The folder of the deployment.", callback=in_home),
+]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the client.")]
 
 
@@ -79,7 +82,10 @@ def add(
     key: Annotated[
         Path | None,
         typer.Option(
-            "--key", metavar="NODE.PUB", help="The public key of a pair that the client made."
+            "--key",
+            metavar="NODE.PUB",
+            help="The public key of a pair that the client made.",
+            callback=in_home,
         ),
     ] = None,
 ) -> None:

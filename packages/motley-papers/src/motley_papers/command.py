@@ -17,6 +17,7 @@ from motley.commands.shared_options import (
     Settings,
     check_data,
     import_from_here,
+    in_home,
     raise_failures,
     say,
     seeds_of,
@@ -68,7 +69,12 @@ Only = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Where to write; runs/RECIPE/SCALE unless given."),
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Where to write; runs/RECIPE/SCALE unless given.",
+        callback=in_home,
+    ),
 ]
 Runs = Annotated[
     bool, typer.Option("--run/--no-run", help="Run what is missing, or report what is there.")

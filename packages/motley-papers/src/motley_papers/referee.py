@@ -20,7 +20,7 @@ from motley.commands.shared_options import wide_console
 from motley.core.components import imports
 from motley.core.csv_text import csv_rows, csv_text
 from motley.core.errors import ConfigError, DataError, suggest
-from motley.core.files import no_file
+from motley.core.files import no_file, user_path
 from motley.experiments import document
 from motley.experiments.sweep import Failure, run_points
 from motley.experiments.sweep_point import Point
@@ -129,8 +129,8 @@ class Refereed:
 
 def referee(
     table: PublishedTable,
-    data: Path | None = None,
-    out: Path | None = None,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
     seeds: Sequence[int] | None = None,
     methods: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
@@ -161,7 +161,8 @@ def referee(
     data is missing.
     """
     begun = monotonic()
-    directory = out or Path("runs") / table.name
+    directory = Path("runs") / table.name if out is None else user_path(out)
+    data = None if data is None else user_path(data)
     rows = _chosen("method", methods, list(table.method))
     places = {table.run_for(name) for name in _chosen("column", columns, list(table.columns))}
     with imports(allow_import or table.folder is None):

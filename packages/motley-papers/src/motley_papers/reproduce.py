@@ -10,6 +10,7 @@ from math import log
 from pathlib import Path
 
 from motley.core.errors import ConfigError, suggest
+from motley.core.files import user_path
 from motley.experiments.config import Experiment
 from motley.experiments.forecast import range_in_words
 from motley.experiments.store import RunFolder
@@ -256,8 +257,8 @@ def reproduce(
     scale: str = "small",
     seeds: Sequence[int] | None = None,
     only: Place | None = None,
-    out: Path | None = None,
-    data: Path | None = None,
+    out: str | Path | None = None,
+    data: str | Path | None = None,
     overrides: Iterable[str] = (),
     progress: bool = False,
     run: bool = True,
@@ -304,7 +305,8 @@ def reproduce(
     _check_only(recipe, only or {})
     chosen = _with_values(recipe.choose(exhibits), only or {})
     settings = list(overrides)
-    directory = out or Path("runs") / recipe.name / scale
+    directory = Path("runs") / recipe.name / scale if out is None else user_path(out)
+    packs = None if data is None else user_path(data)
     wanted = plan(recipe, exhibits=chosen, scale=size, seeds=seeds, only=only, overrides=settings)
     ids: dict[int, str] = {}
     points: dict[str, Point] = {}
@@ -333,7 +335,7 @@ def reproduce(
         tell(_forecast(recipe, size, folders))
     if run:
         failures = run_points(
-            points=todo, folders=folders, data=data, progress=progress, on_ray=on_ray, jobs=jobs
+            points=todo, folders=folders, data=packs, progress=progress, on_ray=on_ray, jobs=jobs
         )[1]
     else:
         failures = []

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from motley.core.errors import ConfigError
+from motley.core.files import user_path
 from motley.experiments.store import RunFolder
 from motley.experiments.sweep import Failure, run_points
 from motley.experiments.sweep_point import Point
@@ -100,8 +101,8 @@ def until_decided(
     scale: str = "small",
     claims: Sequence[str] = (),
     most: int = MOST_SEEDS,
-    out: Path | None = None,
-    data: Path | None = None,
+    out: str | Path | None = None,
+    data: str | Path | None = None,
     progress: bool = False,
     on_ray: str | None = None,
     jobs: int = 1,
@@ -147,6 +148,7 @@ def until_decided(
     )
     reproduction = replace(reproduction, sequential=plan, beside=beside)
     _announce(reproduction, budget_s, jobs, tell)
+    packs = None if data is None else user_path(data)
     failed: list[Failure] = []
     while True:
         left = ends - time.monotonic()
@@ -168,7 +170,7 @@ def until_decided(
             f"{_duration(best.seed_s)} a seed"
         )
         reproduction, failures = _run(
-            reproduction, comparison=best, data=data, progress=progress, on_ray=on_ray, jobs=jobs
+            reproduction, comparison=best, data=packs, progress=progress, on_ray=on_ray, jobs=jobs
         )
         failed += failures
 

@@ -46,7 +46,7 @@ _SEEDED = "A run with a noise_seed is not private, and enters no ledger of priva
 def _folder() -> Path:
     folder = os.environ.get("MOTLEY_STATE")
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return (Path(folder) if folder else Path(state).expanduser() / "motley") / "privacy"
+    return (user_path(folder) if folder else user_path(state) / "motley") / "privacy"
 
 
 def data_set_of(experiment: Experiment) -> str | None:

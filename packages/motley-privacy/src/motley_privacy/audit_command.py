@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motley.commands.shared_options import Data, Settings, check_data, say, tell
+from motley.commands.shared_options import Data, Settings, check_data, in_home, say, tell
 from motley.core.errors import ConfigError, StoreError
 from motley.core.strict_json import to_json
 
@@ -50,7 +50,12 @@ OwnLabels = Annotated[
 Seed = Annotated[int, typer.Option("--seed", metavar="S", min=0, help="Of all trials.")]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Where to write; runs/audit-FILE unless given."),
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Where to write; runs/audit-FILE unless given.",
+        callback=in_home,
+    ),
 ]
 Clear = Annotated[
     bool,

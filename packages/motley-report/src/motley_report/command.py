@@ -14,6 +14,7 @@ from motley.commands.shared_options import (
     PlainIntervals,
     Target,
     Where,
+    in_home,
     say,
     tell,
 )
@@ -28,6 +29,7 @@ Page = Annotated[
         metavar="FILE",
         help="report.html in DIR unless given, or .md; with --format a folder, DIR/paper unless "
         "given.",
+        callback=in_home,
     ),
 ]
 Follow = Annotated[
@@ -43,6 +45,7 @@ Prediction = Annotated[
         "--predicted",
         metavar="prediction.json",
         help="What motley what-if predicted, beside what happened.",
+        callback=in_home,
     ),
 ]
 

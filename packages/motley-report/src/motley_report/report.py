@@ -56,13 +56,14 @@ def _runs_of(runs: Any) -> list[Run]:
         raise ConfigError("got a run; expected a list of runs, [run]", "runs")
     if hasattr(runs, "runs"):
         raise ConfigError("got a comparison; give its runs, comparison.runs", "runs")
-    if not isinstance(runs, Iterable) or not all(isinstance(run, Run) for run in runs):
+    loaded = list(runs) if isinstance(runs, Iterable) else [runs]
+    if not all(isinstance(run, Run) for run in loaded):
         raise ConfigError(
             f"got {type(runs).__name__}; expected a list of runs (motley.load gives one), or the "
             "path of a folder of runs",
             "runs",
         )
-    return list(runs)
+    return loaded
 
 
 def report(

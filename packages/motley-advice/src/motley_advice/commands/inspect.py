@@ -15,6 +15,7 @@ from motley.commands.shared_options import (
     Data,
     check_data,
     import_from_here,
+    in_home,
     tell,
     wide_console,
 )
@@ -48,6 +49,7 @@ Out = Annotated[
         "--out",
         metavar="FILE",
         help="The page; .html or .md. inspect-NAME.html below runs/ unless given.",
+        callback=in_home,
     ),
 ]
 AsJson = Annotated[

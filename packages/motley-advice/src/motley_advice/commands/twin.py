@@ -14,6 +14,7 @@ from motley.commands.shared_options import (
     Out,
     Settings,
     check_data,
+    in_home,
     raise_failures,
     say,
     seeds_of,
@@ -30,7 +31,12 @@ RunDir = Annotated[
 TwinFile = Annotated[Path, typer.Argument(metavar="twin.toml", help="What motley twin wrote.")]
 TwinOut = Annotated[
     Path,
-    typer.Option("--out", metavar="FILE.toml", help="The experiment; its tables come beside it."),
+    typer.Option(
+        "--out",
+        metavar="FILE.toml",
+        help="The experiment; its tables come beside it.",
+        callback=in_home,
+    ),
 ]
 Over = Annotated[
     list[str] | None, typer.Option("--over", metavar="KEY=A,B", help="Values of a key.")

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from motley.core.errors import ConfigError, DataError
-from motley.core.files import is_file
+from motley.core.files import is_file, user_path
 from motley.core.strict_json import restored
 from motley.core.untrusted import printable
 from motley.experiments.registry import catalogue, record_of
 from motley.experiments.run import as_experiment
 from motley.experiments.store import default_folder
-from motley.experiments.sweep import Failure, check_target, compare, expand
+from motley.experiments.sweep import Failure, check_target, compare, expand, repeatable
 from motley.results.blocks import DASH, Table, TableCell, TableRow
 from motley.results.labels import group_runs
 from motley.results.load import Run
@@ -155,8 +155,8 @@ def what_if(
     seeds: Sequence[int] = SEEDS,
     *,
     target: float | None = None,
-    out: Path | None = None,
-    data: Path | None = None,
+    out: str | Path | None = None,
+    data: str | Path | None = None,
     overrides: Sequence[str] = (),
     progress: bool | None = None,
     jobs: int = 1,
@@ -176,7 +176,10 @@ def what_if(
     ConfigError: fewer than two seeds, or a target where accuracy cannot be predicted. DataError: no
     twin. What :func:`~motley.experiments.sweep.compare` raises.
     """
-    recorded = _recorded(Path(path))
+    recorded = _recorded(user_path(path))
+    packs = None if data is None else user_path(data)
+    seeds = repeatable(seeds)
+    over = {key: repeatable(values) for key, values in (over or {}).items()}
     if len(set(seeds)) < 2:
         raise ConfigError(
             f"got {len(set(seeds))} seed(s), which give no interval; give at least two, better "
@@ -193,15 +196,15 @@ def what_if(
         raise ConfigError(f"got {target}; expected a finite number", "--target")
     experiment = as_experiment(path, overrides)
     if target is not None:
-        check_target(experiment, target, data)
-    folder = out or default_folder(experiment).parent
+        check_target(experiment, target, packs)
+    folder = default_folder(experiment).parent if out is None else user_path(out)
     mine, wanted = (
         {point.experiment.run_id() for point in expand(experiment, keys, seeds)}
-        for keys in ({}, over or {})
+        for keys in ({}, over)
     )
-    sweeps = [over or {}] if mine <= wanted else [{}, over or {}]
+    sweeps = [over] if mine <= wanted else [{}, over]
     done = [
-        compare(experiment, keys, seeds, out=folder, data=data, progress=progress, jobs=jobs)
+        compare(experiment, keys, seeds, out=folder, data=packs, progress=progress, jobs=jobs)
         for keys in sweeps
     ]
     runs = [run for sweep in done for run in sweep.runs]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motley.commands.shared_options import wide_console
+from motley.commands.shared_options import in_home, wide_console
 from motley.core.untrusted import printable
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ app = typer.Typer(
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As motley data list shows it.")]
 Folder = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="A folder to search first.")
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="A folder to search first.", callback=in_home),
 ]
 
 
@@ -77,6 +78,7 @@ def get(
             "--to",
             metavar="DIR",
             help="Where to put it; MOTLEY_DATA or ~/.cache/motley unless given.",
+            callback=in_home,
         ),
     ] = None,
     mirror: Annotated[

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from motley.core.errors import DataError, StoreError
+from motley.core.files import user_path
 from motley_data.public_data import canonical, reading
 from motley_data.public_data.archives import unpack
 from motley_data.public_data.download import (
@@ -57,7 +58,7 @@ class Verified:
 
 def default_folder() -> Path:
     """Return where downloads go: ``MOTLEY_DATA``, or ``~/.cache/motley``."""
-    return Path(os.environ.get("MOTLEY_DATA") or CACHE.expanduser())
+    return user_path(os.environ.get("MOTLEY_DATA") or CACHE)
 
 
 def get(

@@ -25,7 +25,7 @@ def places(folder: Path | str | None = None) -> Iterator[Path]:
         yield base.parent / "shared" / "data"
     yield CACHE.expanduser()
     if os.environ.get("TORCHVISION_DATA"):
-        yield Path(os.environ["TORCHVISION_DATA"])
+        yield user_path(os.environ["TORCHVISION_DATA"])
     yield Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser() / "datasets"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from motley.core.errors import ConfigError, UserError
-from motley.core.files import is_folder
+from motley.core.files import is_folder, user_path
 from motley.core.own_code import own_code_in
 from motley.core.untrusted import printable
 
@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from motley.experiments.sweep import Failure
+
+
+def in_home(path: Path | None) -> Path | None:
+    """Return the path of an option with the home folder in place of ``~``, which a shell leaves
+    after an equals sign (``--out=~/runs``)."""
+    return None if path is None else user_path(path)
+
 
 AllowImport = Annotated[
     bool,
@@ -32,11 +39,19 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Set a key, e.g. local.epochs=2."),
 ]
 Data = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="A folder to search first for data.")
+    Path | None,
+    typer.Option(
+        "--data", metavar="DIR", help="A folder to search first for data.", callback=in_home
+    ),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", metavar="DIR", help="Where to write; below runs/ unless given."),
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Where to write; below runs/ unless given.",
+        callback=in_home,
+    ),
 ]
 OtherNumerics = Annotated[
     bool,

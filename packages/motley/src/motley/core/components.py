@@ -22,6 +22,8 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.extensions import extensions, required_extension
 from motley.core.own_code import in_one_line, is_motley, place_in_own_code
@@ -136,7 +138,7 @@ class Catalogue:
         none."""
         try:
             options = {option.name for option in self.options(name)}
-        except (ImportError, ConfigError):
+        except Exception:  # the module of a plugin may raise anything
             options = set()
         return set(wanted) <= options
 
@@ -343,8 +345,14 @@ class UnknownOptionError(ConfigError):
         super().__init__(sentence, f"{where}.{option}")
         self.sentence = sentence
         self.option = option
+        self.where = where
         self.similar = similar
         self.owners = owners
+
+    @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = (self.sentence, self.option, self.where, self.similar, self.owners)
+        return type(self), values, vars(self)
 
 
 def _at_key(error: ConfigError, where: str) -> ConfigError:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, overload
 
@@ -305,6 +305,7 @@ class Experiment(ShownExperiment, BaseModel):
         self._given.update(original)
         self._check_sizes()
         self._parts.update(_build(self, objects))
+        self._check_magnitudes()
         self._check_parts()
         own = {key: part for key, part in self._parts.items() if registry.is_own(_KINDS[key], part)}
         self._code.update({key: fingerprint_or_reason(part) for key, part in own.items()})
@@ -363,25 +364,30 @@ class Experiment(ShownExperiment, BaseModel):
                 "precision",
             )
         self.local.work()
-        self._check_magnitudes()
         if self.init is not None:
             _ = self.init.hashed  # the file is there, and as it was
 
     def _check_magnitudes(self) -> None:
         """Refuse numbers of the training that its type does not hold."""
         largest = float(np.finfo(self.dtype).max)
+        clip = self.local.clip
         tables = {
             "algorithm": self.algorithm,
+            "loss": self.loss,
+            "aggregator": self.aggregator,
+            "server": self.server,
             "local.optimizer": self.local.optimizer,
             "local.lr_schedule": self.local.lr_schedule,
+            "local.clip": clip and vars(clip),
         }
-        for key, table in tables.items():
-            for option, value in table.items():
-                if isinstance(value, float) and largest < abs(value) < math.inf:
+        for table_key, table in tables.items():
+            for key, value in _numbers(table_key, table):
+                if largest < abs(value) < math.inf:
+                    number = f"{value:g}" if abs(value) < 2**1023 else "a number above 1e307"
                     raise ConfigError(
-                        f"got {value:g}; expected at most {largest:.2g}, the largest number of "
+                        f"got {number}; expected at most {largest:.2g}, the largest number of "
                         f"{self.dtype}",
-                        f"{key}.{option}",
+                        key,
                     )
 
     def _check_name(self) -> None:
@@ -731,6 +737,18 @@ class Experiment(ShownExperiment, BaseModel):
         for (kind, name), cls in state.pop("own").items():
             registry.catalogue(kind).add(name, cls)
         super().__setstate__(state)
+
+
+def _numbers(key: str, value: object) -> Iterator[tuple[str, int | float]]:
+    """Yield the numbers of a value, of the tables and lists in it, too, after their keys."""
+    if isinstance(value, Mapping):
+        for name, entry in value.items():
+            yield from _numbers(f"{key}.{name}", entry)
+    elif isinstance(value, list | tuple):
+        for entry in value:
+            yield from _numbers(key, entry)
+    elif isinstance(value, int | float):
+        yield key, value
 
 
 def _check_split(keys: Any) -> None:

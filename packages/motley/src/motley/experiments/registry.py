@@ -166,7 +166,7 @@ def has_clients(task: object) -> bool:
     own, which a partition would mix: those of its kind, or of a column that it names."""
     name = task.get("name") if isinstance(task, Mapping) else task
     column = task.get("client") if isinstance(task, Mapping) else getattr(task, "client", None)
-    if column:
+    if isinstance(column, str) and column:  # of a data frame it may be its values
         return True
     names = catalogue("task")
     kind = names.get(name) if isinstance(name, str) and name in names.targets else type(task)

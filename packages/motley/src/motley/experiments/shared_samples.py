@@ -91,11 +91,18 @@ class SharedSamples:
                 continue
             path = f"/proc/{process}/fd/{descriptor}"
             with suppress(OSError):  # it is gone, or lets nobody in
-                # by now the descriptor may be another file's
-                status = os.stat(path)
-                if (status.st_dev, [status.st_ino, status.st_size]) == (register.st_dev, memory):
-                    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                # the descriptor may be another file's by now, and become one until it is opened
+                if _identity(os.stat(path)) == (register.st_dev, *memory):
+                    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                    if _identity(os.fstat(opened)) == (register.st_dev, *memory):
+                        return opened
+                    os.close(opened)
         return None
+
+
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    """Return by what the memory of samples is known: its device, inode and size."""
+    return status.st_dev, status.st_ino, status.st_size
 
 
 @cache

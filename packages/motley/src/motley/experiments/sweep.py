@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import warnings
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -181,8 +181,8 @@ def expand(
     ``over`` and in ``seeds``, or no such grid.
     """
     changes: dict[str, tuple[Experiment, dict[str, Any]]] = {}
-    values = document.of_python(dict(over or {}))
-    numbers = document.of_python(seeds)
+    values = document.of_python({key: repeatable(held) for key, held in dict(over or {}).items()})
+    numbers = document.of_python(repeatable(seeds))
     if "seed" in values and numbers is not None:
         raise ConfigError(
             f"got {numbers}, and over the key seed {values['seed']}; give one of the two",
@@ -192,6 +192,11 @@ def expand(
         for result_id, variant in _combinations(experiment, {**grid, **values}, numbers).items():
             changes.setdefault(result_id, variant)
     return _labelled(list(changes.values()), experiment.name)
+
+
+def repeatable(values: Any) -> Any:
+    """Return a list of what an iterator gives, which gives it once; anything else as it is."""
+    return list(values) if isinstance(values, Iterator) else values
 
 
 def _chosen(experiment: Experiment, names: Sequence[str] | None) -> list[dict[str, Any]]:
@@ -453,11 +458,12 @@ def compare(
         base_experiment = as_experiment(
             experiment if task is None else with_own(experiment, task), overrides
         )
+        over = {key: repeatable(values) for key, values in dict(over or {}).items()}
         points = expand(base_experiment, over, seeds, grids)
-    for key, values in _replaced(base_experiment, over or {}, grids).items():
+    for key, values in _replaced(base_experiment, over, grids).items():
         warnings.warn(
             f"{key} is in the file's grid, {values!r}; the values given take its place, "
-            f"{list((over or {})[key])!r}",
+            f"{list(over[key])!r}",
             stacklevel=2,
         )
     base = default_folder(base_experiment).parent if out is None else user_path(out)
@@ -604,8 +610,11 @@ def _chosen_jobs(
     begun_jointly = _begun_jointly(unfinished, base)
     if len(left) < 2:
         return 1, begun_jointly == {True}
-    for experiment in left:
-        checked.of(experiment)  # seeds of one variant alone were not tried yet
+    try:
+        for experiment in left:
+            checked.of(experiment)  # seeds of one variant alone were not tried yet
+    except Exception:  # code of the user's: its runs are the failures
+        return 1, False
     calls = [{"experiment": experiment, "data": data} for experiment in left]
     sizes = [checked.size(experiment) for experiment in left]
     jobs = 1 if False in begun_jointly else joint_runs(sizes)

@@ -89,7 +89,7 @@ class ByWriter(Partition):
         clients = self.fixed_population(groups)
         if population not in (0, clients):
             raise ConfigError(
-                f"got {population}, the data has {clients} writers; leave population out or set "
+                f"got {population}, the data has {clients} clients; leave population out or set "
                 f"{clients}",
                 "population",
             )
