@@ -324,8 +324,9 @@ class Experiment(ShownExperiment, BaseModel):
         inside = {
             f"{key}.{name}": part
             for _, name, key, part in built
-            # a distribution's own model in a task counts by its name, as ids of runs have it
-            if not (is_motley(type(part).__module__) or any(part is x for x in direct.values()))
+            # inside another one the class of a distribution of Motley's counts by its name
+            if not is_motley(type(part).__module__)
+            and not any(part is other for other in direct.values())
         }
         self._own.update({**direct, **inside})
         self._code.update({key: fingerprint_or_reason(part) for key, part in self._own.items()})
