@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motley.core.components import Catalogue, UnknownOptionError, check_option, declares
+from motley.core.components import (
+    Catalogue,
+    UnknownOptionError,
+    check_option,
+    declares,
+    own_components,
+)
 from motley.core.errors import ConfigError
 
 
@@ -59,6 +65,30 @@ def test_building(toys):
     assert isinstance(ball.size, float)
     assert isinstance(ball.range[0], float)
     assert toys.names() == ["ball", "bat"]
+
+
+def test_components_of_ones_own_are_listed_also_inside_others(toys):
+    @dataclass(frozen=True)
+    class Bag:
+        holds: str
+
+        def __post_init__(self):
+            toys.build(self.holds, "toy.holds")
+
+    @dataclass(frozen=True)
+    class Ring:
+        pass
+
+    toys.register("bag", Bag)
+    toys.register("ring", Ring)
+    try:
+        with own_components() as built:
+            bag = toys.build({"name": "bag", "holds": "ring"})
+        toys.build("ring")
+    finally:
+        for name in ("bag", "ring"):
+            del toys.targets[name], toys._classes[name]
+    assert built == [("toy", "ring", "toy.holds", Ring()), ("toy", "bag", "toy", bag)]
 
 
 def test_a_record_is_left_as_it_was(toys):

@@ -6,9 +6,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import pickle
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,13 @@ import pytest
 from torch import nn
 
 import motley
+from motley.algorithms.parts import Loss
 from motley.core.errors import ConfigError, StoreError
 from motley.core.files import with_digest
 from motley.experiments import registry
 from motley.experiments.config import Experiment
 from motley.experiments.run import run
-from motley.experiments.sweep import compare
+from motley.experiments.sweep import Comparison, compare
 from motley.rounds.run_config import RoundSummary
 from motley.selectors.selector import SelectionRule
 from motley.selectors.uniform import Uniform
@@ -435,17 +438,102 @@ from motley.tasks.models import Model
 @dataclass(frozen=True)
 class Wide(Model):
     def build(self, inputs, outputs):
-        return nn.Linear(inputs[0], outputs)
+        return nn.Linear(inputs[0], outputs, bias=True)
 """
+
+OWN_METHOD = """
+from dataclasses import dataclass
+from motley.algorithms.fedprox import FedProx
+
+@dataclass(frozen=True)
+class Mine(FedProx):
+    mu: float = 0.3
+"""
+
+OWN_CAPACITY = """
+from dataclasses import dataclass
+from motley.world.capacity import ConstantCapacity
+
+@dataclass(frozen=True)
+class Half(ConstantCapacity):
+    width: float = 0.5
+"""
+
+NESTED: dict[str, tuple[str, dict[str, Any], tuple[str, str]]] = {
+    "a model": (
+        OWN_MODEL,
+        {"task": {"name": "synthetic", "model": "nested:Wide"}},
+        ("bias=True", "bias=False"),
+    ),
+    "a method": (
+        OWN_METHOD,
+        {"algorithm": {"name": "fine_tuned", "method": "nested:Mine"}},
+        ("0.3", "0.4"),
+    ),
+    "a capacity": (
+        OWN_CAPACITY,
+        {
+            "task": {"name": "image", "model": "mlp"},
+            "algorithm": "heterofl",
+            "network": {"name": "constant", "up_mbps": 1.0, "down_mbps": 1.0},
+            "capacity": {"name": "by_deadline", "within": "nested:Half"},
+        },
+        ("0.5", "0.25"),
+    ),
+}
+"""What a component names -> the file that defines it, the keys, and a change of the file."""
+
+
+@pytest.fixture
+def nested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Write the module ``nested`` anew, for what imports it next."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def forget() -> None:
+        sys.modules.pop("nested", None)
+        for kind in registry.KINDS:
+            names = registry.catalogue(kind)
+            for name in [name for name in names.targets if name.startswith("nested:")]:
+                del names.targets[name], names._classes[name]
+
+    def write(text: str) -> None:
+        forget()
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)  # of the same second and size
+        (tmp_path / "nested.py").write_text(text)
+
+    yield write
+    forget()
+
+
+@pytest.mark.parametrize("what", NESTED)
+def test_code_that_a_component_names_is_in_the_run_id(
+    nested: Callable[[str], None], tmp_path: Path, what: str
+) -> None:
+    text, more, (before, after) = NESTED[what]
+
+    def ran() -> Comparison:
+        return compare({**KEYS, **more}, seeds=[0], out=tmp_path / "runs", allow_import=True)
+
+    nested(text)
+    first, again = ran(), ran()
+    assert (first.made, again.made) == (True, False)
+    assert text.count(before) == 1
+    nested(text.replace(before, after))
+    changed = ran()
+    assert changed.made
+    assert changed.runs[0].meta["run_id"] != first.runs[0].meta["run_id"]
+    nested(text)
+    assert not ran().made
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_runs_that_name_a_model_of_a_file_go_on_in_other_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
+@pytest.mark.parametrize("what", NESTED)
+def test_runs_go_on_in_other_processes_with_code_that_a_component_names(
+    nested: Callable[[str], None], tmp_path: Path, what: str, jobs: int
 ) -> None:
-    (tmp_path / "my_models.py").write_text(OWN_MODEL)
-    monkeypatch.syspath_prepend(tmp_path)
-    keys = {**KEYS, "task": {"name": "synthetic", "model": "my_models:Wide"}}
+    text, more, _ = NESTED[what]
+    nested(text)
+    keys = {**KEYS, **more}
 
     def interrupt(summary: RoundSummary) -> None:
         raise RuntimeError("stop")
@@ -465,7 +553,58 @@ def test_runs_that_name_a_model_of_a_file_go_on_in_other_processes(
         finished.tables["evaluations"].equals(other.tables["evaluations"])
         for finished, other in zip(whole.runs, resumed.runs, strict=True)
     ] == [True, True]
-    sys.modules.pop("my_models", None)
+
+
+@dataclass(frozen=True)
+class Times(Loss):
+    """Cross-entropy, times ``by``."""
+
+    by: float = 2.0
+
+    def loss(self, outputs: Any, targets: Any, extra: Any) -> Any:
+        return -self.by * outputs.log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+
+
+def test_a_registered_loss_of_a_task_goes_into_other_processes(tmp_path: Path) -> None:
+    motley.register("loss", "times", Times)
+    federation = _task().federation
+    twofold, threefold = (
+        own_task(federation, partial(nn.Linear, 3, 2), loss=loss)
+        for loss in ("times", {"name": "times", "by": 3.0})
+    )
+    keys = {"cohort": 2, "stop": {"rounds": 2}, "engine": "sequential"}
+    here, there = (
+        compare(keys, seeds=[0, 1], task=twofold, out=tmp_path / f"{jobs} jobs", jobs=jobs).runs
+        for jobs in (1, 2)
+    )
+    workers = run({**keys, "engine": "processes"}, task=twofold, out=tmp_path / "workers")
+    for done, other in ((here[0], there[0]), (here[1], there[1]), (here[0], workers)):
+        assert done.tables["evaluations"].equals(other.tables["evaluations"])
+        assert done.meta["run_id"] == other.meta["run_id"]
+    other = run(keys, task=threefold, out=tmp_path / "threefold")
+    assert not other.tables["evaluations"].equals(here[0].tables["evaluations"])
+
+
+def test_the_run_id_covers_a_registered_loss_of_a_task() -> None:
+    motley.register("loss", "times", Times)
+    federation = _task().federation
+    tasks = [
+        own_task(federation, partial(nn.Linear, 3, 2), loss=loss)
+        for loss in ("times", {"name": "times", "by": 3.0}, "cross_entropy")
+    ]
+    made = [Experiment(task=task, cohort=2, stop={"rounds": 2}) for task in tasks]
+    ids = [experiment.run_id() for experiment in made]
+    assert len(set(ids)) == 3
+    assert [experiment.replace({"seed": 0}).run_id() for experiment in made] == ids
+
+    @dataclass(frozen=True)
+    class Other(Times):
+        def loss(self, outputs: Any, targets: Any, extra: Any) -> Any:
+            return super().loss(outputs, targets, extra) / 2
+
+    registry.catalogue("loss").add("times", Other)
+    changed = Experiment(task=tasks[0], cohort=2, stop={"rounds": 2})
+    assert changed.run_id() not in ids
 
 
 # ---------------------------------------------------------------------------- tasks and comparisons

@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from motley import Experiment
+from motley.core.components import imports
 from motley.core.errors import ConfigError
 from motley_papers.rules.ji_cnn import JiCNN
 
@@ -30,3 +32,15 @@ def test_half_of_the_channels_and_of_the_features_are_dropped() -> None:
 def test_images_of_another_size_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"needs images \[C, 28, 28\]; got \[3, 32, 32\]"):
         JiCNN().build((3, 32, 32), 10)
+
+
+def test_in_a_task_it_counts_by_its_name_so_that_the_ids_of_runs_stay() -> None:
+    with imports(True):
+        experiment = Experiment(
+            task={"name": "image", "model": "motley_papers.rules.ji_cnn:JiCNN"},
+            population=10,
+            cohort=2,
+            stop={"rounds": 1},
+        )
+    assert experiment.own_code == {}
+    assert experiment.run_id() == "4d21dfc6038c"

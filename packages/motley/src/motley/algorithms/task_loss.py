@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor
 from typing_extensions import override
@@ -46,7 +47,16 @@ class FunctionLoss(Loss):
 def loss_of(task: Task) -> Loss:
     """Return the loss of a task, not yet bound to its targets
     (:func:`~motley.algorithms.positions.per_position`)."""
-    if isinstance(task.loss, str | Mapping):
+    if isinstance(task.loss, str | Mapping | Loss):
         built: Loss = LOSSES.build(task.loss, "loss")
         return built
     return FunctionLoss(task.loss, task.federation.targets)
+
+
+def with_own_loss(task: Task) -> Task:
+    """Return the task with an object in place of the name of a loss of one's own: its code is then
+    a part of the task, also in processes where the name was never registered."""
+    if not isinstance(task.loss, str | Mapping):
+        return task
+    loss: Any = loss_of(task)
+    return task if LOSSES.is_builtin(type(loss)) else replace(task, loss=loss)

@@ -57,6 +57,37 @@ class Option:
     default: Any
 
 
+class OwnComponent(typing.NamedTuple):
+    """A component of a class that is not Motley's own, built from a record.
+
+    Parameters
+    ----------
+    kind, name: of its catalogue, and in the record.
+    key: of the record.
+    component: what was built.
+    """
+
+    kind: str
+    name: str
+    key: str
+    component: Any
+
+
+_BUILT: ContextVar[list[OwnComponent] | None] = ContextVar("built", default=None)
+
+
+@contextmanager
+def own_components() -> Iterator[list[OwnComponent]]:
+    """List the components of classes that are not Motley's own which catalogues build inside the
+    block, also those that a component builds from its options."""
+    built: list[OwnComponent] = []
+    token = _BUILT.set(built)
+    try:
+        yield built
+    finally:
+        _BUILT.reset(token)
+
+
 _CATALOGUES: list[Catalogue] = []
 """Every catalogue of components, for a name that stands at another's key."""
 
@@ -319,12 +350,11 @@ class Catalogue:
                 raise ConfigError(
                     f"{name!r} needs this option ({describe(hints[option])})", f"{where}.{option}"
                 )
-        try:
-            return cls(**values)
-        except ConfigError as error:
-            raise _at_key(error, where) from None
-        except DataError as error:
-            raise DataError(f"{where}: {error}") from None
+        component = _construct(cls, values, where)
+        built = _BUILT.get()
+        if built is not None and not self.is_builtin(cls):
+            built.append(OwnComponent(self.kind, name, where, component))
+        return component
 
 
 class UnknownOptionError(ConfigError):
@@ -353,6 +383,16 @@ class UnknownOptionError(ConfigError):
     def __reduce__(self) -> tuple[Any, ...]:
         values = (self.sentence, self.option, self.where, self.similar, self.owners)
         return type(self), values, vars(self)
+
+
+def _construct(cls: type, options: Mapping[str, Any], where: str) -> Any:
+    """Return the component of a class with these options; its errors name the key."""
+    try:
+        return cls(**options)
+    except ConfigError as error:
+        raise _at_key(error, where) from None
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
 
 
 def _at_key(error: ConfigError, where: str) -> ConfigError:

@@ -31,14 +31,16 @@ from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from motley.algorithms.fedavg import plain_fedavg
 from motley.algorithms.schedules import FunctionSchedule, as_schedule
+from motley.algorithms.task_loss import with_own_loss
 from motley.algorithms.torch_optimizer import as_solver
 from motley.algorithms.weights import Weighting
-from motley.core.components import UnknownOptionError, imports
+from motley.core.components import OwnComponent, UnknownOptionError, imports, own_components
 from motley.core.errors import ConfigError, suggest
 from motley.core.extensions import extension, not_installed
 from motley.core.files import files_digest, is_file
 from motley.core.fingerprint import UNKNOWN, fingerprint_or_reason
 from motley.core.keys import PURPOSES
+from motley.core.own_code import is_motley
 from motley.core.paper import Paper
 from motley.core.records import SIGNALS
 from motley.core.untrusted import printable
@@ -277,6 +279,8 @@ class Experiment(ShownExperiment, BaseModel):
 
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)
     _parts: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _own: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _classes: dict[tuple[str, str], type] = PrivateAttr(default_factory=dict)
     _code: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @model_validator(mode="wrap")
@@ -284,32 +288,63 @@ class Experiment(ShownExperiment, BaseModel):
     def _check(cls, data: Any, handler: ModelWrapValidatorHandler[Experiment]) -> Experiment:
         """Lay the keys over the preset, check each key, then check them together."""
         data = document.of_python(data)
+        if isinstance(data, Mapping) and isinstance(data.get("task"), Task):
+            # its fingerprint is worked out once
+            data = {**data, "task": Own.of(with_own_loss(data["task"]))}
         original = document.limited_copy(data) if isinstance(data, Mapping) else {}
         if isinstance(data, Mapping) and isinstance(data.get("method"), str):
             data = document.lay_over(document.preset(data["method"]), data)
         _check_split(data)
         _check_model(data)
-        if isinstance(data, Mapping) and (
-            isinstance(data.get("task"), Task) or registry.has_clients(data.get("task"))
-        ):
+        if isinstance(data, Mapping) and registry.has_clients(data.get("task")):
             data = {"partition": "by_writer", **data}
-        data, objects = (
-            _without_objects(_with_names(cls, data)) if isinstance(data, Mapping) else (data, {})
-        )
-        if isinstance(original.get("task"), Task):
-            original["task"] = objects["task"]  # its fingerprint is worked out once
-        try:
-            self = handler(data)
-        except ValidationError as error:
-            raise config_error(error, cls) from None
-        self._given.update(original)
-        self._check_sizes()
-        self._parts.update(_build(self, objects))
+        with own_components() as built:
+            data, objects = (
+                _without_objects(_with_names(cls, data))
+                if isinstance(data, Mapping)
+                else (data, {})
+            )
+            try:
+                self = handler(data)
+            except ValidationError as error:
+                raise config_error(error, cls) from None
+            self._given.update(original)
+            self._check_sizes()
+            self._parts.update(_build(self, objects))
         self._check_magnitudes()
         self._check_parts()
-        own = {key: part for key, part in self._parts.items() if registry.is_own(_KINDS[key], part)}
-        self._code.update({key: fingerprint_or_reason(part) for key, part in own.items()})
+        self._keep_own(built)
         return self
+
+    def _keep_own(self, built: Iterable[OwnComponent]) -> None:
+        """Keep the components that are not Motley's own, also those that others name, and the names
+        by which this process has their classes."""
+        direct = {
+            key: part for key, part in self._parts.items() if registry.is_own(_KINDS[key], part)
+        }
+        inside = {
+            f"{key}.{name}": part
+            for _, name, key, part in built
+            # inside another one the class of a distribution of Motley's counts by its name
+            if not is_motley(type(part).__module__)
+            and not any(part is other for other in direct.values())
+        }
+        self._own.update({**direct, **inside})
+        self._code.update({key: fingerprint_or_reason(part) for key, part in self._own.items()})
+        classes = {
+            **{(_KINDS[key], self._name(key)): type(part) for key, part in direct.items()},
+            **{(kind, name): type(part) for kind, name, _, part in built},
+        }
+        if self.engine.name != "auto":
+            engine = registry.catalogue("engine").get(self.engine.name)
+            classes["engine", self.engine.name] = engine
+        self._classes.update(
+            {
+                named: cls
+                for named, cls in classes.items()
+                if not registry.catalogue(named[0]).is_builtin(cls)
+            }
+        )
 
     def _check_sizes(self) -> None:
         self._check_name()
@@ -649,24 +684,24 @@ class Experiment(ShownExperiment, BaseModel):
         them, empty for data known by name."""
         digests = {
             f"{key}.files": part.files_digest()
-            for key, part in self._parts.items()
+            for key, part in {**self._parts, **self._own}.items()
             if hasattr(part, "files_digest")  # isinstance of a protocol: a quarter of the id's time
         }
-        for key in self._code:
-            digests |= _named_files(key, self._parts[key])
+        for key, part in self._own.items():
+            digests |= _named_files(key, part)
         return {key: digest for key, digest in digests.items() if digest}
 
     @property
     def own_code(self) -> Mapping[str, str]:
-        """By key, the fingerprints of the code of components that are not Motley's own."""
+        """By key, the fingerprints of the code of components that are not Motley's own, with those
+        that another component names: ``algorithm.method.NAME``."""
         return self._code
 
     def own_parts(self) -> list[object]:
         """Return what may hold code that is not Motley's: components, their options, and the model,
         loss, metrics and transform of an own task."""
         parts: list[object] = []
-        for key in self._code:
-            part = self._parts[key]
+        for part in self._own.values():
             parts += [part, *registry.options_of(part).values()]
         task = self.own_task
         if task is not None:
@@ -707,36 +742,11 @@ class Experiment(ShownExperiment, BaseModel):
             value = getattr(value, step)
         return str(value["name"])
 
-    def _classes(self) -> dict[tuple[str, str], type]:
-        """Return the classes of all components: (kind, name) -> class. Models and engines are made
-        later, and are named here."""
-        classes = {
-            (kind, self._name(key)): type(self._parts[key])
-            for key, kind in _KINDS.items()
-            if key in self._parts
-        }
-        if self.engine.name != "auto":
-            classes["engine", self.engine.name] = registry.catalogue("engine").get(self.engine.name)
-        model = named(self.task.get("model"))
-        if isinstance(model, Mapping):
-            classes["model", model["name"]] = registry.catalogue("model").get(model["name"])
-        return classes
-
-    def __getstate__(self) -> dict[Any, Any]:
-        """Return the state that is pickled, with the classes that only this process knows by
-        name."""
-        own = {
-            named: cls
-            for named, cls in self._classes().items()
-            if not registry.catalogue(named[0]).is_builtin(cls)
-        }
-        return {**super().__getstate__(), "own": own}
-
     def __setstate__(self, state: dict[Any, Any]) -> None:
         """Restore the state, and the names of its classes in this process."""
-        for (kind, name), cls in state.pop("own").items():
-            registry.catalogue(kind).add(name, cls)
         super().__setstate__(state)
+        for (kind, name), cls in self._classes.items():
+            registry.catalogue(kind).add(name, cls)
 
 
 def _numbers(key: str, value: object) -> Iterator[tuple[str, int | float]]:
@@ -831,8 +841,6 @@ def _without_objects(keys: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
             continue
         if kind in _FUNCTIONS:
             value = _FUNCTIONS[kind](value)
-        if isinstance(value, Task):
-            value = Own.of(value)
         component = value if isinstance(value, Own) else registry.build(kind, value, key)
         if isinstance(component, Own) and component.made is not None:
             out["split"] = split_of_own(component.made, keys.get("split"))

@@ -341,7 +341,8 @@ class Task(Carded):
     model: makes a fresh module (its weights are drawn under a forked generator, see
     :func:`motley.tasks.flat.initial`).
     loss: name of the default loss, e.g. ``"cross_entropy"``, or name and options, or a function of
-    outputs and targets that returns the loss of each sample ``[B]``.
+    outputs and targets that returns the loss of each sample ``[B]``; in an experiment an object in
+    place of the name of a loss of one's own.
     metric: the headline: ``"accuracy"`` (share of right classes, positions or labels), ``"loss"``
     (regression), or the name of one of ``metrics``, which are measured beside loss and accuracy.
     transform: maps a raw batch to model input; None if stored samples are model inputs.
