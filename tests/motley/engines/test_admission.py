@@ -757,10 +757,13 @@ class ByFrequency(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table = nn.Embedding(7, 3, scale_grad_by_freq=True)
+        self.table = nn.Parameter(torch.linspace(-1, 1, 21).view(7, 3))
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.table(x).mean(1)
+        chosen = (x.unsqueeze(-1) == torch.arange(7)).to(self.table.dtype)
+        rows = chosen @ self.table
+        moving = rows / (chosen @ chosen.sum((0, 1)).clamp(min=1)).unsqueeze(-1)
+        return (moving + (rows - moving).detach()).mean(1)
 
 
 def test_padding_with_the_sample_itself_is_seen() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -387,24 +385,20 @@ def test_torch_s_precision_of_products_is_one_of_the_numerics(
         run(experiment, out=tmp_path / "r", resume=True)
 
 
+def of_precision(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return 0, 1 or 2 for each sample."""
+    number = ["highest", "high", "medium"].index(torch.get_float32_matmul_precision())
+    return 0 * outputs.sum(1) + number
+
+
 @pytest.mark.parametrize("keys", [{"engine": {"name": "processes", "workers": 1}}, {}])
 def test_worker_processes_have_torch_s_precision_of_products(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any]
+    tmp_path: Path, keys: dict[str, Any]
 ) -> None:
-    """The loss of a module of one's own is the precision's number, by one run in workers and two in
-    processes of their own."""
-    (tmp_path / "precise.py").write_text(
-        "import torch\n"
-        "from torch import nn\n"
-        "NAMES = ['highest', 'high', 'medium']\n"
-        "def loss(outputs, targets):\n"
-        "    number = NAMES.index(torch.get_float32_matmul_precision())\n"
-        "    return 0 * outputs.sum(1) + number\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    loss = import_module("precise").loss
+    """The loss is the precision's number, in a run with a worker and in two with processes of their
+    own."""
     samples = [(np.zeros((8, 3), np.float32), np.zeros(8, np.int64)) for _ in range(4)]
-    task = own_task(from_clients(samples, classes=2), partial(nn.Linear, 3, 2), loss=loss)
+    task = own_task(from_clients(samples, classes=2), partial(nn.Linear, 3, 2), loss=of_precision)
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("medium")
@@ -417,7 +411,6 @@ def test_worker_processes_have_torch_s_precision_of_products(
         ).runs
     finally:
         torch.set_float32_matmul_precision(before)
-        sys.modules.pop("precise", None)
     assert [run.column("rounds", "train_loss").tolist() for run in runs] == [
         pytest.approx([2.0])
     ] * len(runs)

@@ -55,8 +55,12 @@ def loss_of(task: Task) -> Loss:
 
 def with_own_loss(task: Task) -> Task:
     """Return the task with an object in place of the name of a loss of one's own: its code is then
-    a part of the task, also in processes where the name was never registered."""
+    a part of the task, also in processes where the name was never registered. An unknown name
+    stays: who makes the run says so."""
     if not isinstance(task.loss, str | Mapping):
+        return task
+    name = task.loss if isinstance(task.loss, str) else task.loss.get("name")
+    if name not in LOSSES.targets:
         return task
     loss: Any = loss_of(task)
     return task if LOSSES.is_builtin(type(loss)) else replace(task, loss=loss)

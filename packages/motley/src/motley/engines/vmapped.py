@@ -146,15 +146,17 @@ class _Embeddings(TorchFunctionMode):
 
 
 class _ManyClients:
-    """A module with the weights of many clients. ``setting``: of the run."""
+    """A module with the weights of many clients. ``setting``: of the run; it is not kept, for the
+    data would stay with it until Python looks for cycles."""
 
     def __init__(self, setting: Setting, module: nn.Module) -> None:
-        self.setting = setting
+        self.precision = setting.precision
+        self.device = setting.device
         self.module = module
         self._together = vmap(self._of_client)
 
     def _of_client(self, weights: dict[str, Tensor], inputs: Tensor) -> Tensor:
-        with products(self.setting.precision, self.setting.device):
+        with products(self.precision, self.device):
             return widened(functional_call(self.module, weights, (inputs,)))
 
     def outputs(
