@@ -48,7 +48,8 @@ def main() -> None:
 def train_clients(
     number: int, run: Run, weights: Tensor, sums: Tensor, steps: Tensor, barrier: Barrier
 ) -> None:
-    """Train every so manieth client in each round, and add up their models."""
+    """Train the process's clients in each round and add up their models. ``number``: of the first
+    of them; every ``len(sums)``-th after it is one, too."""
     import torch
     from torch import nn
 
