@@ -441,6 +441,14 @@ class Wide(Model):
         return nn.Linear(inputs[0], outputs, bias=True)
 """
 
+OWN_DEFAULT = f"""{OWN_MODEL}
+from motley.tasks.synthetic import Synthetic
+
+@dataclass(frozen=True)
+class Mine(Synthetic):
+    model: str = "nested:Wide"
+"""
+
 OWN_METHOD = """
 from dataclasses import dataclass
 from motley.algorithms.fedprox import FedProx
@@ -463,6 +471,11 @@ NESTED: dict[str, tuple[str, dict[str, Any], tuple[str, str]]] = {
     "a model": (
         OWN_MODEL,
         {"task": {"name": "synthetic", "model": "nested:Wide"}},
+        ("bias=True", "bias=False"),
+    ),
+    "a default model of a task": (
+        OWN_DEFAULT,
+        {"task": "nested:Mine"},
         ("bias=True", "bias=False"),
     ),
     "a method": (

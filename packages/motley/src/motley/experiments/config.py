@@ -953,11 +953,22 @@ def _build(experiment: Experiment, objects: Mapping[str, Any]) -> dict[str, Any]
                     f"got {record['name']!r}, a model of your own; give own_task a list of models",
                     f"models.of[{i}]",
                 )
-    if "model" in experiment.task:  # a nested component, which the task itself makes later
+    # a nested component, which the task itself makes later
+    if "model" in experiment.task or _own_default_model(experiment, parts["task"]):
         registry.build("model", parts["task"].model, "task.model")
     if experiment.engine.name != "auto":
         registry.catalogue("engine").get(experiment.engine.name, "engine")
     return parts
+
+
+def _own_default_model(experiment: Experiment, task: object) -> bool:
+    """Return whether a task of one's own names a model by default, whose code then counts as the
+    task's does."""
+    if experiment.models is not None or not registry.is_own("task", task):
+        return False
+    record = named(getattr(task, "model", None))
+    name = record.get("name") if isinstance(record, Mapping) else None
+    return isinstance(name, str) and (":" in name or name in registry.catalogue("model").names())
 
 
 def load(path: str | Path, overrides: Iterable[str] = (), allow_import: bool = False) -> Experiment:
