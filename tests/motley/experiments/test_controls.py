@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 import motley
+from motley.core.components import imports
 from motley.core.errors import ConfigError, UserError
 from motley.core.files import with_digest
 from motley.experiments import controls, sweep
@@ -19,6 +22,7 @@ from motley.results.besides import Besides
 from motley.results.labels import group_runs
 from motley.results.load import load_all
 from motley.results.measures import ends_of
+from motley.selectors.uniform import Uniform
 
 ROOT = Path(__file__).parents[3]
 PLAIN: dict[str, Any] = {
@@ -446,6 +450,45 @@ def test_one_reason_for_all_is_told_as_it_is(tmp_path: Path) -> None:
     keys = {**DIGITS, "aggregator": "krum"}
     with pytest.raises(ConfigError, match=r"^aggregator: Krum weighs all clients alike"):
         motley.compare(keys, {"cohort": [3, 4]}, out=tmp_path, skip_refused=True)
+
+
+@dataclass(frozen=True)
+class Restless(Uniform):
+    """Raises as a rule of one's own may: where its state is made, or where its option is read."""
+
+    patience: int = 1
+
+    def __post_init__(self) -> None:
+        if self.patience < 0:
+            raise ValueError(f"no patience below 0, got {self.patience}")
+
+    @override
+    def init(self) -> Any:
+        raise KeyError("patience")
+
+
+def test_a_rule_of_ones_own_that_raises_is_a_variant_that_cannot_run(
+    tmp_path: Path, made: list[str]
+) -> None:
+    over = {"selector": ["uniform", Restless()]}
+    reason = r"KeyError: 'patience', in .*test_controls\.py, line \d+, in init"
+    with pytest.raises(ConfigError, match=f"^1 of 2 variants cannot run.*: {reason}; mend them"):
+        motley.compare(DIGITS, over, out=tmp_path)
+    assert made == []
+    with pytest.warns(UserWarning, match=f"left out, for it cannot run: .*: {reason}"):
+        ran = motley.compare(DIGITS, over, out=tmp_path, skip_refused=True)
+    assert (len(ran.runs), ran.failures) == (1, [])
+
+
+def test_an_option_that_a_class_of_ones_own_refuses_names_its_key() -> None:
+    name = f"{Restless.__module__}:Restless"
+    refusal = pytest.raises(
+        ConfigError,
+        match=r"^selector: Restless\(patience=-1\) cannot be made \(ValueError: no patience "
+        r"below 0, got -1, in .*test_controls\.py, line \d+, in __post_init__\)$",
+    )
+    with imports(True), refusal:
+        Experiment(**{**DIGITS, "selector": {"name": name, "patience": -1}})
 
 
 def test_a_control_that_cannot_run_is_left_out(tmp_path: Path) -> None:

@@ -350,7 +350,7 @@ class Catalogue:
                 raise ConfigError(
                     f"{name!r} needs this option ({describe(hints[option])})", f"{where}.{option}"
                 )
-        component = _construct(cls, values, where)
+        component = _construct(cls, values, where, own=not self.is_builtin(cls))
         built = _BUILT.get()
         if built is not None and not self.is_builtin(cls):
             built.append(OwnComponent(self.kind, name, where, component))
@@ -385,14 +385,21 @@ class UnknownOptionError(ConfigError):
         return type(self), values, vars(self)
 
 
-def _construct(cls: type, options: Mapping[str, Any], where: str) -> Any:
-    """Return the component of a class with these options; its errors name the key."""
+def _construct(cls: type, options: Mapping[str, Any], where: str, own: bool) -> Any:
+    """Return the component of a class with these options; its errors, and whatever a class of the
+    user's ``own`` raises, name the key."""
     try:
         return cls(**options)
     except ConfigError as error:
         raise _at_key(error, where) from None
     except DataError as error:
         raise DataError(f"{where}: {error}") from None
+    except Exception as error:
+        if not own:
+            raise
+        given = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        reason = f"{in_one_line(error)}{place_in_own_code(error)}"
+        raise ConfigError(f"{cls.__name__}({given}) cannot be made ({reason})", where) from error
 
 
 def _at_key(error: ConfigError, where: str) -> ConfigError:

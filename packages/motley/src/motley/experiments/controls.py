@@ -19,6 +19,7 @@ import numpy as np
 from motley.algorithms.fedavg import plain_fedavg
 from motley.core.errors import ConfigError, DataError, ModelError, UserError
 from motley.core.keys import Streams
+from motley.core.own_code import in_one_line, place_in_own_code
 from motley.experiments.build import check_build
 from motley.experiments.chosen_jobs import RunSize, size_of
 from motley.experiments.config import Experiment
@@ -254,6 +255,11 @@ class BuildCheck:
                 self._reasons[variant] = None
             except (ConfigError, ModelError) as error:
                 self._reasons[variant] = error
+            except Exception as error:  # a class of the user's own may raise anything
+                place = place_in_own_code(error)
+                if not place:
+                    raise
+                self._reasons[variant] = ConfigError(f"{in_one_line(error)}{place}")
         return self._reasons[variant]
 
     def size(self, experiment: Experiment) -> RunSize | None:
