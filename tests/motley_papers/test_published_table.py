@@ -192,6 +192,10 @@ def test_columns_with_settings_have_runs_of_their_own(table, tmp_path):
     assert set(refereed.values) == {*refereed.cells, ("FedSGD", "third")}
     one = referee(read_table, out=tmp_path / "runs", seeds=[0], columns=["third"], run=False)
     assert list(one.runs) == [("FedSGD", "again")]
+    given = referee(read_table, out=tmp_path / "runs", seeds=iter([0]), run=False)
+    assert list(given.runs) == list(refereed.runs)  # an iterator can be gone through once alone
+    with pytest.raises(ConfigError, match=r"^seeds: got no values; give at least one"):
+        referee(read_table, out=tmp_path / "runs", seeds=[], run=False)
 
 
 def test_rows_are_kept_one_by_one_with_all_their_seeds(table, tmp_path, monkeypatch):

@@ -71,6 +71,7 @@ def test_each_exhibit_shows_its_own_seeds_and_those_asked_for(made, tmp_path):
     # seed 1 of table 2 is there, for table 1 shares the run
     assert shown() == ([both, "One seed (0)."], [0])
     assert shown(seeds=[1]) == ([both, both], [0, 1])
+    assert shown(seeds=iter([1])) == shown(seeds=[1])
 
 
 def test_a_table_says_when_its_cells_are_of_unequally_many_seeds(toy, tmp_path):

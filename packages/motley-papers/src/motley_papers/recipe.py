@@ -448,6 +448,21 @@ def read(name: str | Path) -> Recipe:
     return recipe
 
 
+def chosen_seeds(seeds: Iterable[int] | None) -> list[int] | None:
+    """Return the seeds that somebody gives in place of those planned; None where nobody does.
+
+    Raises
+    ------
+    ConfigError: an empty list.
+    """
+    if seeds is None:
+        return None
+    numbers = list(seeds)
+    if not numbers:
+        raise ConfigError("got no values; give at least one, or leave it out", "seeds")
+    return numbers
+
+
 def measured_in(name: str) -> Path | None:
     """Return the folder of ``benchmarks/measured`` with this name; None outside a checkout."""
     measured = Path(__file__).resolve().parents[4] / MEASURED

@@ -8,7 +8,7 @@ out again whenever they are shown.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isnan
@@ -40,7 +40,7 @@ from motley.results.terminal import block_table
 from motley_papers.cell_verdicts import MARKS, JudgedCell, judge
 from motley_papers.measuring import measure_of
 from motley_papers.published_table import PublishedTable
-from motley_papers.recipe import measured_in
+from motley_papers.recipe import chosen_seeds, measured_in
 from motley_report.page import replace_files
 from motley_report.page import write as write_page
 
@@ -131,7 +131,7 @@ def referee(
     table: PublishedTable,
     data: str | Path | None = None,
     out: str | Path | None = None,
-    seeds: Sequence[int] | None = None,
+    seeds: Iterable[int] | None = None,
     methods: Sequence[str] | None = None,
     columns: Sequence[str] | None = None,
     jobs: int = 1,
@@ -164,6 +164,7 @@ def referee(
     directory = Path("runs") / table.name if out is None else user_path(out)
     data = None if data is None else user_path(data)
     rows = _chosen("method", methods, list(table.method))
+    numbers = chosen_seeds(seeds) or table.seeds
     places = {table.run_for(name) for name in _chosen("column", columns, list(table.columns))}
     with imports(allow_import or table.folder is None):
         table.check_code()
@@ -175,7 +176,7 @@ def referee(
             for row in rows
             for column in table.columns_run(row)
             if column in places
-            for seed in seeds or table.seeds
+            for seed in numbers
         }
         if tell is not None and run:
             minutes = "" if table.minutes is None else f", about {table.minutes:g} min on two cores"

@@ -29,6 +29,7 @@ from motley_papers.recipe import (
     Recipe,
     Scale,
     Scaled,
+    chosen_seeds,
     read,
 )
 from motley_papers.recipe_claim import Place
@@ -255,7 +256,7 @@ def reproduce(
     exhibits: Sequence[str] = (),
     *,
     scale: str = "small",
-    seeds: Sequence[int] | None = None,
+    seeds: Iterable[int] | None = None,
     only: Place | None = None,
     out: str | Path | None = None,
     data: str | Path | None = None,
@@ -307,6 +308,7 @@ def reproduce(
     settings = list(overrides)
     directory = Path("runs") / recipe.name / scale if out is None else user_path(out)
     packs = None if data is None else user_path(data)
+    seeds = chosen_seeds(seeds)
     wanted = plan(recipe, exhibits=chosen, scale=size, seeds=seeds, only=only, overrides=settings)
     ids: dict[int, str] = {}
     points: dict[str, Point] = {}
