@@ -33,9 +33,24 @@ def test_a_page_of_the_users_own_stays(monkeypatch, tmp_path, text):
     _put(monkeypatch, ("report", f"{__name__}:_page", "motley.function"))
     page = tmp_path / "report.html"
     page.write_text(text)
-    with pytest.warns(UserWarning, match=r"report\.html is no report of Motley's and stays"):
+    with pytest.warns(UserWarning, match=r"report\.html is no report of Motley's, or cannot"):
         assert write_report([fake.run()], page) is None
     assert page.read_text() == text
+
+
+def test_a_page_that_may_not_be_read_stays(monkeypatch, tmp_path):
+    _put(monkeypatch, ("report", f"{__name__}:_page", "motley.function"))
+    page = tmp_path / "report.html"
+    page.write_text("another user's")
+
+    def refuse(path, *args):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(page), "open", refuse)
+        with pytest.warns(UserWarning, match=r"or cannot be read, and stays as it is"):
+            assert write_report([fake.run()], page) is None
+    assert page.read_text() == "another user's"
 
 
 def test_an_earlier_report_and_an_empty_file_are_written_over(monkeypatch, tmp_path):

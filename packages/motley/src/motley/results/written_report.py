@@ -38,8 +38,8 @@ def write_report(
         return None
     if _of_another(page):
         warnings.warn(
-            f"{page} is no report of Motley's and stays as it is; motley report FOLDER --out "
-            "runs.html writes one beside it",
+            f"{page} is no report of Motley's, or cannot be read, and stays as it is; motley "
+            "report FOLDER --out runs.html writes one beside it",
             stacklevel=2,
         )
         return None
@@ -48,9 +48,12 @@ def write_report(
 
 
 def _of_another(page: Path) -> bool:
-    """Return whether a file lies there whose title is not that of a report."""
+    """Return whether a file lies there whose title is not that of a report, or cannot be read."""
     if not is_file(page):
         return False
-    with page.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
+    try:
+        with page.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return True
     return bool(head) and b"Motley report</title>" not in head

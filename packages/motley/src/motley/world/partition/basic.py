@@ -96,7 +96,7 @@ class ByWriter(Partition):
         owner = np.unique(np.asarray(groups), return_inverse=True)[1].astype(np.int64)
         return Partitioned(
             by_owner(owner, clients),
-            {"by_writer": f"{clients} clients, one per writer of the data"},
+            {"by_writer": f"{clients} clients, those that the data name"},
         )
 
 
