@@ -128,7 +128,7 @@ def test_options_in_words(toys):
         ({"name": "ball", "size": "big"}, "toy.size: got 'big'; expected a number"),
         ({"name": "ball", "size": True}, "toy.size: got True; expected a number"),
         ({"name": "ball", "size": float("nan")}, "toy.size: got nan; expected a number"),
-        ({"name": "ball", "size": 10**400}, "toy.size: got 1000*; expected a number"),
+        ({"name": "ball", "size": 10**400}, "toy.size: got 1000* ... 0*; expected a number"),
         ({"name": "ball", "size": -1}, "toy: got size = -1.0; expected a positive number"),
         (
             {"name": "ball", "size": 1, "colour": "bleu"},

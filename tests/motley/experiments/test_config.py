@@ -11,8 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
+from torch.utils.data import TensorDataset
 
 from motley.algorithms import FedProx, Krum
 from motley.core.errors import ConfigError
@@ -365,14 +368,35 @@ def test_numbers_that_float64_holds_are_taken_there() -> None:
     assert Experiment(**keys, dtype="float64").local.clip is not None
 
 
-def test_a_data_frame_with_a_column_of_clients_is_no_task() -> None:
+class DataFrame:
     """A column of a pandas frame is an attribute of it."""
 
-    class DataFrame:
-        client = np.arange(2)
+    client = np.arange(2)
+    columns = ("client",)
+    shape = (2, 1)
 
-    with pytest.raises(ConfigError, match=r"^task: got .*DataFrame object.*; expected a name or {"):
-        Experiment(**{**PLAIN, "task": DataFrame()})
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (DataFrame(), r"DataFrame \[2, 1\]"),
+        (np.zeros((60_000, 784)), r"ndarray \[60000, 784\]"),
+        (torch.zeros(4, 2), r"Tensor \[4, 2\]"),
+        (TensorDataset(torch.zeros(4, 2)), "TensorDataset"),
+        (nn.Linear(2, 2), "Linear"),
+    ],
+)
+def test_samples_and_models_in_memory_are_told_their_place(value: object, named: str) -> None:
+    line = r"motley\.run\(keys, task=own_task\(federation, model\)\)"
+    for key, task in (("task", value), (r"task\.data", {"name": "tabular", "data": value})):
+        with pytest.raises(ConfigError, match=f"^{key}: got {named}; this key is a name.*{line}"):
+            Experiment(**{**PLAIN, "task": task})
+
+
+def test_a_long_value_is_not_written_out() -> None:
+    with pytest.raises(ConfigError, match=r"^task\.data: got \[.*; expected a string$") as caught:
+        Experiment(**{**PLAIN, "task": {"name": "tabular", "data": [*range(10**5)]}})
+    assert len(str(caught.value)) < 300
 
 
 def test_several_faults_are_counted() -> None:

@@ -217,9 +217,19 @@ def test_numpys_numbers_are_pythons(key: str, value: object, plain: object) -> N
     assert plain is None or type(getattr(one, key)) is type(plain)
 
 
-def test_arrays_are_lists_and_nothing_else_changes() -> None:
+def test_arrays_are_lists_paths_are_texts_and_nothing_else_changes() -> None:
     part = object()
-    keys = {"a": np.array([[1, 2], [3, 4]]), "b": [np.bool_(True), "x", None, part], "c": (1, 2)}
+    keys = {
+        "a": np.array([[1, 2], [3, 4]]),
+        "b": [np.bool_(True), "x", None, part],
+        "c": (1, 2),
+        "d": {"data": Path("packs") / "mine.csv"},
+    }
     plain = document.of_python(keys)
-    assert plain == {"a": [[1, 2], [3, 4]], "b": [True, "x", None, part], "c": (1, 2)}
+    assert plain == {
+        "a": [[1, 2], [3, 4]],
+        "b": [True, "x", None, part],
+        "c": (1, 2),
+        "d": {"data": str(Path("packs/mine.csv"))},
+    }
     assert type(plain["b"][0]) is bool

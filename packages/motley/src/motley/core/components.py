@@ -27,6 +27,7 @@ from typing_extensions import override
 from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.extensions import extensions, required_extension
 from motley.core.own_code import in_one_line, is_motley, place_in_own_code
+from motley.core.untrusted import shortened
 
 _IMPORTS: ContextVar[bool] = ContextVar("imports", default=False)
 
@@ -73,6 +74,8 @@ class OwnComponent(typing.NamedTuple):
     component: Any
 
 
+_LONGEST = 200
+"""Characters of a value in a message."""
 _BUILT: ContextVar[list[OwnComponent] | None] = ContextVar("built", default=None)
 
 
@@ -508,7 +511,8 @@ def check_option(value: Any, hint: Any, key: str) -> Any:
             [str(a) for a in typing.get_args(hint)] if typing.get_origin(hint) is Literal else []
         )
         near = suggest(value, hints) if isinstance(value, str) else ""
-        raise ConfigError(f"got {value!r}{near}; expected {describe(hint)}", key)
+        got = shortened(repr(value), _LONGEST)
+        raise ConfigError(f"got {got}{near}; expected {describe(hint)}", key)
     return out
 
 

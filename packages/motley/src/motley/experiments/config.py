@@ -28,6 +28,8 @@ from pydantic import (
     model_validator,
 )
 from pydantic.functional_validators import ModelWrapValidatorHandler
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 from motley.algorithms.fedavg import plain_fedavg
 from motley.algorithms.schedules import FunctionSchedule, as_schedule
@@ -287,6 +289,7 @@ class Experiment(ShownExperiment, BaseModel):
     @classmethod
     def _check(cls, data: Any, handler: ModelWrapValidatorHandler[Experiment]) -> Experiment:
         """Lay the keys over the preset, check each key, then check them together."""
+        _check_names(data)
         data = document.of_python(data)
         if isinstance(data, Mapping) and isinstance(data.get("task"), Task):
             # its fingerprint is worked out once
@@ -776,6 +779,29 @@ def _check_split(keys: Any) -> None:
             '{ name = "tabular", data = "all.csv", test = { last = 0.2, by = "day" } }',
             "split.test",
         )
+
+
+def _check_names(keys: Any) -> None:
+    """Refuse samples or a model in memory where the name of a task or of its data is expected.
+
+    Raises
+    ------
+    ConfigError: has the line to write.
+    """
+    task = keys.get("task") if isinstance(keys, Mapping) else None
+    data = task.get("data") if isinstance(task, Mapping) else None
+    for key, value in (("task", task), ("task.data", data)):
+        arrays = any(hasattr(value, name) for name in ("__array__", "columns", "column_names"))
+        if arrays or isinstance(value, Dataset | DataLoader | nn.Module):
+            size = getattr(value, "shape", None)
+            shape = "" if size is None else f" {list(size)}"
+            raise ConfigError(
+                f"got {type(value).__name__}{shape}; this key is a name or a path, and what is in "
+                "memory is given beside the keys: motley.run(keys, task=own_task(federation, "
+                "model)), where federation is from_arrays(x, y, clients) or from_clients(datasets) "
+                "of motley.tasks",
+                key,
+            )
 
 
 def _check_model(keys: Any) -> None:

@@ -8,6 +8,7 @@ some keys exclude each other.
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -194,10 +195,12 @@ def limited_copy(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def of_python(value: Any) -> Any:
-    """Return a value with Python's own numbers in place of NumPy's, also in tables and lists, and
-    lists in place of arrays, as loops over ``np.arange`` have them."""
+    """Return a value with Python's own numbers in place of NumPy's, also in tables and lists, lists
+    in place of arrays, as loops over ``np.arange`` have them, and text in place of paths."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if isinstance(value, str | int | float):
         return value
     if isinstance(value, dict):
