@@ -9,9 +9,10 @@ paper's recipe, one table for each numbered item or claim of the text::
     where = "motley.selectors.hetero_select_v1.HeteroSelectV1.bound_ratios"
     tested = "tests/motley/selectors/test_hetero_select_v1.py::test_ratios_to_the_bounds_by_hand"
 
-An entry names one or more tests, or with ``claims`` the recipe's claims that put it to runs, or both. The page
-"Paper beside Motley" is made of them, with the verdict on each claim; tests hold that what an entry
-names exists, and that each claim with a source in the paper is named by an entry.
+An entry names a test or several, or with ``claims`` the recipe's claims that put it to runs, or
+both. The page "Paper beside Motley" is made of them, with the verdict on each claim; tests hold
+that what an entry names exists, and that each claim with a source in the paper is named by an
+entry.
 """
 
 from __future__ import annotations
