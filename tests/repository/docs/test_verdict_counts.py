@@ -107,8 +107,8 @@ def test_what_could_not_have_been_decided_is_what_is_not_resolved(recipes: Modul
 
 
 def test_a_statement_without_a_verdict_is_not_put_to_runs(recipes: ModuleType) -> None:
-    """On the page, the statements of a paper whose last cell names no test and has a verdict: of
-    HeteRo-Select's second version 8, and 4 more have claims that no run has judged."""
+    """On the page, the statements of a paper whose last cell names no test and has a verdict; some
+    have claims alone that no run has judged."""
     page = (ROOT / "docs/paper-beside-motley.md").read_text(encoding="utf-8")
     counts, *papers = re.split(r"^## .*\{#", page, flags=re.MULTILINE)
     verdict = re.compile(rf": \*(?:{'|'.join(recipes.ORDER)}) \(")
@@ -121,7 +121,6 @@ def test_a_statement_without_a_verdict_is_not_put_to_runs(recipes: ModuleType) -
             f"| {len(rows)} | {len(rows) - len(untested)} | {judged} | {len(untested) - judged} |"
         )
         assert re.search(rf"^\| \[`{name}`\].* {re.escape(held)}$", counts, re.MULTILINE), held
-        assert name != "hetero_select" or (judged, len(untested) - judged) == (8, 7)
 
 
 def test_every_printed_figure_is_counted_once(recipes: ModuleType) -> None:
