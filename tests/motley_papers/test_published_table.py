@@ -21,6 +21,7 @@ from motley_papers.referee import (
     kept,
     outside,
     referee,
+    remarks,
     write,
 )
 
@@ -90,6 +91,12 @@ def test_printed_numbers_as_they_are_written():
         (r"$\mathbf{92.71} \pm 0.2$", 92.71, 0.2),
         (r"\textbf{92.71\%} (.2)", 92.71, 0.2),
         ("−1.5", -1.5, None),
+        (r"\underline{92.71}", 92.71, None),
+        ("92.71_{0.2}", 92.71, 0.2),
+        (r"$92.71_{\pm 0.2}$", 92.71, 0.2),
+        ("92.71 (±.2)", 92.71, 0.2),
+        ("92.71 +/- .2", 92.71, 0.2),
+        ("92.71 +- .2", 92.71, 0.2),
     ],
 )
 def test_numbers_as_pages_and_latex_write_them(text, mean, deviation):
@@ -97,6 +104,30 @@ def test_numbers_as_pages_and_latex_write_them(text, mean, deviation):
     assert number.mean == mean
     assert number.decimals == (1 if text == "−1.5" else 2)
     assert number.deviation == deviation if deviation else np.isnan(number.deviation)
+
+
+@pytest.mark.parametrize(
+    ("text", "mean", "rounding", "decimals"),
+    [
+        (".61", 0.61, 0.005, 2),
+        ("6.1e-1", 0.61, 0.005, 2),
+        ("9e-1", 0.9, 0.05, 1),
+        ("9E-1 +/- 1e-2", 0.9, 0.05, 1),
+        ("1.25e3", 1250.0, 5.0, 0),
+        ("1250", 1250.0, 0.5, 0),
+        ("61.0", 61.0, 0.05, 1),
+    ],
+)
+def test_the_last_printed_digit_says_how_a_number_was_rounded(text, mean, rounding, decimals):
+    number = printed_numbers(f"m | a\nx | {text}")["x", "a"]
+    assert number.mean == pytest.approx(mean)
+    assert number.rounding == pytest.approx(rounding)
+    assert number.decimals == decimals
+
+
+def test_what_is_not_printed_and_bold_names():
+    text = "m | **a** | \\textbf{b}\n**x** | − | n/a\n\\textbf{y} | 1 | 2"
+    assert list(printed_numbers(text)) == [("y", "a"), ("y", "b")]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +142,22 @@ def test_numbers_as_pages_and_latex_write_them(text, mean, deviation):
             r"columns.again: got {'partition': 'shards'}; expected settings and the measure",
         ),
         ({"seeds = [0, 1]": "seeds = []"}, "seeds is empty"),
+        ({"seeds = [0, 1]": "seeds = [0, 1, 0]"}, "seeds has 0 twice"),
+        ({"cell": ".1 ± -.02"}, "got '.1 ± -.02' at FedAvg, accuracy"),
+        ({"| again": "| accuracy"}, "printed: got the column 'accuracy' twice"),
+        ({"\nFedSGD |": "\nFedAvg |"}, "printed: got the row 'FedAvg' twice"),
+        ({"unit = 100": "unit = 0"}, "unit: got 0; expected .*above 0"),
+        ({"unit = 100": "unit = inf"}, "unit: got inf"),
+        ({"unit = 100": "unit = 100\nmatters = -1"}, "matters: got -1; expected .*above 0"),
+        ({"unit = 100": "unit = 100\nwithin = nan"}, "within: got nan"),
+        (
+            {"printed_seeds = 2": "printed_seeds = -3"},
+            "printed_seeds: got -3; expected .*at least 1",
+        ),
+        (
+            {"printed_seeds = 2": 'printed_seeds = 1\nspread = "interval"'},
+            "spread: got 'interval'.*write printed_seeds, two or more",
+        ),
         ({"FedSGD | .10 ± .00 | .20": "FedSGD | .10"}, "2 cells; expected 3"),
         ({"title": "titel"}, "title"),
         (
@@ -156,6 +203,76 @@ def test_a_table_is_run_and_judged(table, tmp_path):
         referee(read(path), methods=["Nobody"])
 
 
+def test_seeds_are_added_and_rows_that_are_not_asked_for_count(table, tmp_path):
+    """Whoever could leave out the runs that came first would choose the verdict."""
+    out = tmp_path / "runs"
+    read_table = read(table())
+    referee(read_table, out=out, seeds=[0])
+    added = referee(read_table, out=out, seeds=[5, 6], methods=["FedAvg"])
+    assert added.chosen == {("FedAvg", "accuracy")}
+    assert list(added.runs["FedAvg", "accuracy"]) == [0, 5, 6]
+    assert list(added.runs["FedSGD", "accuracy"]) == [0]
+    assert len(added.cells["FedAvg", "accuracy"].values) == 3
+    assert len(list((out / "runs").glob("*/run.json"))) == 4
+    again = referee(read_table, out=out, run=False)
+    assert again.cells == added.cells
+
+
+def test_one_cell_of_a_table_is_judged_as_one_of_all(table, tmp_path):
+    """Two runs of two printed, a deviation of .01 each: the error is .01, and the interval of 95 %
+    among three cells is 7.6488 of it wide, alone 4.3027 (t of two degrees of freedom)."""
+    values = {("FedAvg", "accuracy"): {0: 0.5, 1: 0.5 + 0.01 * 2**0.5}}
+    mean = 0.5 + 0.01 * 2**-0.5
+    for away, verdict in ((0.07, "undecided"), (0.08, "outside")):
+        cell = f"{mean - away:.9f} ± .01"
+        refereed = replace(referee(read(table(cell=cell)), out=tmp_path, run=False), values=values)
+        judged = refereed.cells["FedAvg", "accuracy"]
+        assert judged.half == pytest.approx(0.043027, rel=1e-4)
+        assert judged.verdict == verdict
+
+
+def test_a_printed_standard_error_or_interval_is_made_a_deviation(table, tmp_path):
+    """Of 4 runs: the deviation is twice the standard error, and .628 of half the interval. With two
+    measured runs that do not differ s is the printed deviation times sqrt(3 / 4), and the error
+    times sqrt(1 / 2 + 1 / 4)."""
+    values = {("FedAvg", "accuracy"): {0: 0.5, 1: 0.5}}
+    halves = {}
+    for spread in ("deviation", "standard_error", "interval"):
+        keys = {"printed_seeds = 2": f'printed_seeds = 4\nspread = "{spread}"'}
+        path = table(cell=".5 ± .02", **keys)
+        refereed = replace(referee(read(path), out=tmp_path, run=False), values=values)
+        halves[spread] = refereed.cells["FedAvg", "accuracy"].half
+    assert halves["deviation"] == pytest.approx(0.02 * 0.75 * 2.776445, rel=1e-6)
+    assert halves["standard_error"] == pytest.approx(2 * halves["deviation"])
+    assert halves["interval"] == pytest.approx(2 / 3.182446 * halves["deviation"], rel=1e-6)
+
+
+def test_what_makes_verdicts_say_less_is_told(table, tmp_path):
+    ruinous = {'"local.optimizer.lr" = 1e-9': '"local.optimizer.lr" = 1e30'}
+    learned = referee(read(table(cell=".12 ± .01", **ruinous)), out=tmp_path / "runs")
+    assert any(
+        "FedSGD seed 1: " in line and "nothing was learned" in line for line in remarks(learned)
+    )
+    assert all(line in page_markdown(learned) for line in remarks(learned))
+    values = {("FedAvg", "accuracy"): {0: 11.0, 1: 12.0}, ("FedSGD", "again"): {0: 0.2}}
+    told = remarks(replace(learned, values=values, runs={}))
+    assert told == [
+        "again: its printed numbers do not differ, so that nothing says how near is near, and no "
+        "cell is inside; write matters, in the printed unit",
+        "accuracy: measured numbers are about 100 times the printed ones; write unit = 10000",
+    ]
+    unsaid = read(table(**{"printed_seeds = 2": ""}))
+    (line,) = remarks(replace(learned, table=unsaid, values={}, runs={}))
+    assert line.endswith("and so they count for nothing: write printed_seeds")
+    nobody = read(table(**{'again = "final"': 'again = "client.99"'}))
+    told = remarks(referee(nobody, out=tmp_path / "runs"))
+    assert "again: none of 4 runs has the measure 'client.99'" in told
+
+
+def page_markdown(refereed):
+    return " ".join((write(refereed)[1]).read_text(encoding="utf-8").split())
+
+
 def test_the_folder_of_a_tables_runs_may_be_below_the_home_folder(table, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
@@ -190,8 +307,9 @@ def test_columns_with_settings_have_runs_of_their_own(table, tmp_path):
     ]
     assert len({run.directory for runs in refereed.runs.values() for run in runs.values()}) == 3
     assert set(refereed.values) == {*refereed.cells, ("FedSGD", "third")}
-    one = referee(read_table, out=tmp_path / "runs", seeds=[0], columns=["third"], run=False)
-    assert list(one.runs) == [("FedSGD", "again")]
+    again = referee(read_table, out=tmp_path / "runs", seeds=[0], columns=["third"], run=False)
+    assert again.chosen == {("FedSGD", "again")}
+    assert again.cells == refereed.cells  # what is asked for now changes no verdict
     given = referee(read_table, out=tmp_path / "runs", seeds=iter([0]), run=False)
     assert list(given.runs) == list(refereed.runs)  # an iterator can be gone through once alone
     with pytest.raises(ConfigError, match=r"^seeds: got no values; give at least one"):
@@ -242,7 +360,7 @@ def test_the_command_runs_a_table_and_refuses_what_is_of_recipes(table, tmp_path
     capfd.readouterr()
     for more, message in [
         (["--scale", "paper"], "it is one published table"),
-        (["--no-run", "--keep"], "--keep: it is for tables of the package, in a checkout of M"),
+        (["--keep"], "--keep: it is for tables of the package, in a checkout of M"),
         (
             ["--only", "rule=x"],
             "got rule; a published table has methods and columns, --only method=",

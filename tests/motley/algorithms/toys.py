@@ -88,10 +88,11 @@ class Toy:
         self.kept: dict[int, ClientState] = {}
         self.number = 0
 
-    def round(self, steps: int = 1) -> list[TrainResult]:
-        """Run a round of all clients."""
+    def round(self, steps: int | Sequence[int] = 1) -> list[TrainResult]:
+        """Run a round of all clients, with so many steps for all or for each."""
         clients = range(len(self.setting.task.federation))
-        jobs = [Job(k, 10 * self.number + k, steps, self.setting.solver.lr) for k in clients]
+        each = [steps] * len(clients) if isinstance(steps, int) else steps
+        jobs = [Job(k, 10 * self.number + k, each[k], self.setting.solver.lr) for k in clients]
         states = {k: self.kept.get(k, self.first) for k in clients}
         done = list(self.engine.train(jobs, self.download, states))
         total = aggregate(

@@ -68,6 +68,23 @@ def test_with_one_step_every_round_starts_over() -> None:
             xs.append(x)
 
 
+def test_with_unequal_steps_what_is_taken_back_is_not_what_was_added() -> None:
+    """F = (w - 1)^2 / 2 for both clients, lr .5, two steps and one, weighed alike, from 0.
+    Round 1: .75 and .5, x = .625; c = (.375 + .5) / 2 / .5 = .875.
+    Round 2: the optimizer adds .1875 + .3125 and .1875, the mean .34375; taken back are 1.5 steps
+    of .4375, and x = .3125, not 0 + .34375. c = (.25 + .1875) / 2 / .5 = .4375.
+    Round 3: .625 and .34375, mean .484375; taken back 1.5 x .21875: x = .46875."""
+    toy = Toy(FedbenchScaffold(), targets=(1.0, 1.0), solver=SGD(lr=0.5))
+    xs = []
+    variates = []
+    for _ in range(3):
+        toy.round((2, 1))
+        xs += toy.x
+        variates.append(toy.server.extra["c"].item())
+    assert xs == pytest.approx([0.625, 0.3125, 0.46875], rel=1e-12)
+    assert variates[:2] == pytest.approx([0.875, 0.4375], rel=1e-12)
+
+
 def test_under_momentum_the_variate_is_the_way_from_the_first_model() -> None:
     """c = (x_t - x_0) / (lr K) at K = 3 steps for everybody, so that the next round's correction
     takes all of it back: the model stays one round of local work from the first, where FedAvg goes

@@ -38,7 +38,7 @@ from typing import Literal
 
 from scipy.stats import t
 
-from motley_papers.published_table import PrintedNumber
+from motley_papers.published_table import PrintedNumber, Spread
 
 CellVerdict = Literal["inside", "undecided", "outside"]
 MARKS: dict[CellVerdict, str] = {"inside": "", "undecided": "?", "outside": "!"}
@@ -81,6 +81,22 @@ class JudgedCell:
     def near(self, within: float) -> bool:
         """Return whether the means differ by at most ``within``, rounding aside."""
         return abs(self.difference) <= within + self.printed.rounding + 1e-12
+
+
+def deviation_behind(number: PrintedNumber, spread: Spread, runs: int | None) -> PrintedNumber:
+    """Return a printed number with the standard deviation over its runs in place of what is
+    printed.
+
+    >>> number = PrintedNumber.read(".70 ± .01")
+    >>> round(deviation_behind(number, "standard_error", 4).deviation, 6)  # .01 sqrt 4
+    0.02
+    >>> round(deviation_behind(number, "interval", 4).deviation, 6)  # .01 sqrt 4 / 3.182446
+    0.006284
+    """
+    if spread == "deviation" or runs is None:
+        return number
+    width = 1.0 if spread == "standard_error" else float(t.ppf(1 - LEVEL / 2, runs - 1))
+    return replace(number, deviation=number.deviation * sqrt(runs) / width)
 
 
 def judge(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -237,7 +237,7 @@ def _referee(
 ) -> None:
     """Run and judge a published table, and write its reports."""
     from motley_papers.published_table import read
-    from motley_papers.referee import keep, referee, show, write
+    from motley_papers.referee import keep, place_of_kept, referee, show, write
 
     places = _places(only)
     if other := [axis for axis in places if axis not in ("method", "column")]:
@@ -246,11 +246,14 @@ def _referee(
             "--only column=A,B",
             "only",
         )
+    table = read(name)
+    if keeps:
+        place_of_kept(table)  # before anything is run
     refereed = referee(
-        read(name),
+        table,
         seeds=seeds_of(seeds),
-        methods=places.get("method"),
-        columns=places.get("column"),
+        methods=_as_listed("method", places, only, table.method),
+        columns=_as_listed("column", places, only, table.columns),
         progress=True,
         tell=say,
         **how,
@@ -259,6 +262,25 @@ def _referee(
     for path in [*write(refereed), *([keep(refereed)] if keeps else [])]:
         tell(path)
     raise_failures(refereed.failures, sum(map(len, refereed.runs.values())))
+
+
+def _as_listed(
+    axis: str, places: Mapping[str, list[str]], only: Sequence[str] | None, names: Iterable[str]
+) -> list[str] | None:
+    """Return the names that ``--only`` gives of an axis, which may look like numbers or hold
+    commas."""
+    if axis not in places:
+        return None
+    texts = [text.partition("=")[2].strip() for text in only or () if _axis_of(text) == axis]
+    listed = set(names)
+    for given in (texts, [piece.strip() for text in texts for piece in text.split(",")]):
+        if listed.issuperset(given):
+            return given
+    return places[axis]
+
+
+def _axis_of(text: str) -> str:
+    return text.partition("=")[0].strip()
 
 
 def _places(only: Sequence[str] | None) -> dict[str, list[str]]:

@@ -81,7 +81,9 @@ def measure_of(name: str) -> Measure:
     if head == "client" and tail.isdigit():
         return Measure(name, f"client {tail} (%)", partial(client_measures.of_client, int(tail)), 2)
     if name not in MEASURES:
-        raise ConfigError(f"there is no measure {name!r}{suggest(name, MEASURES)}")
+        near = suggest(name, MEASURES)
+        usual = "" if near else "; expected e.g. final, peak or client_mean"
+        raise ConfigError(f"there is no measure {name!r}{near}{usual}")
     return MEASURES[name]
 
 

@@ -25,7 +25,7 @@ from functools import cache
 from importlib import resources
 from math import nan
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError
 
@@ -41,13 +41,18 @@ from motley_papers.measuring import measure_of
 from motley_papers.packaged import table_names as names
 from motley_papers.recipe_claim import RecipeTable
 
+Spread = Literal["deviation", "standard_error", "interval"]
+"""What stands behind a printed ±."""
 Settings = dict[str, Any]
 """Key paths -> values, as in a grid; ``{seed}`` in a text is the run's seed."""
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_CELL = re.compile(rf"({_NUMBER})\s*(?:(?:±|\+/?-)\s*({_NUMBER})|\(\s*({_NUMBER})\s*\))?")
-_NOT_PRINTED = ("", "-", "–", "—")
-_MARKS = re.compile(r"\\textbf|\\mathbf|\\pm|[\\*%${}]|−")
+_SIZE = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_NUMBER = rf"[-+]?{_SIZE}"
+_CELL = re.compile(rf"({_NUMBER})\s*(?:(?:±|\+/?-|_\s*±?)\s*({_SIZE})|\(\s*±?\s*({_SIZE})\s*\))?")
+_NOT_PRINTED = ("", "-", "–", "—", "n/a")
+_MARKS = re.compile(r"\\textbf|\\mathbf|\\underline|\\pm|[\\*%${}]|−")
 """What a page writes around a number: bold, percent, LaTeX."""
+_BOLD = re.compile(r"\*\*|\\textbf\{([^{}]*)\}")
+"""What it writes around the name of a row or column."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,8 @@ class PrintedNumber:
     @property
     def decimals(self) -> int:
         """Digits after the point of the printed mean."""
-        return len(_decimals(self.text.split("±")[0].split("(")[0].strip()))
+        match = re.match(_NUMBER, self.text)
+        return 0 if match is None else max(0, _places(match[0]))
 
     @classmethod
     def read(cls, text: str) -> PrintedNumber | None:
@@ -79,17 +85,29 @@ class PrintedNumber:
         >>> PrintedNumber.read(r"**70.1%**").text, PrintedNumber.read(r"$.7\\pm.02$").deviation
         ('70.1', 0.02)
         """
-        text = _MARKS.sub(lambda mark: {r"\pm": "±", "−": "-"}.get(mark[0], ""), text).strip()
+        text = _unmarked(text)
         match = _CELL.fullmatch(text)
         if match is None:
             return None
         mean, *deviations = match.groups()
         deviation = next((float(number) for number in deviations if number), nan)
-        return cls(float(mean), deviation, 0.5 * 10.0 ** -len(_decimals(mean)), text)
+        return cls(float(mean), deviation, 0.5 * 10.0 ** -_places(mean), text)
 
 
-def _decimals(number: str) -> str:
-    return number.partition(".")[2]
+def _unmarked(cell: str) -> str:
+    """Return a cell without what a page writes around a number."""
+    return _MARKS.sub(lambda mark: {r"\pm": "±", "−": "-"}.get(mark[0], ""), cell).strip()
+
+
+def _places(number: str) -> int:
+    """Return how many places behind the point the last digit stands; below 0 where it stands before
+    it.
+
+    >>> _places("0.70"), _places("6.1e-1"), _places("12e3")
+    (2, 2, -3)
+    """
+    mantissa, _, exponent = number.lower().partition("e")
+    return len(mantissa.partition(".")[2]) - int(exponent or 0)
 
 
 class Deviation(RecipeTable):
@@ -121,14 +139,17 @@ class PublishedTable(RecipeTable):
     """Where it can be read."""
     source: str = ""
     """The place and the commit or version of the printed numbers."""
-    printed_seeds: int | None = None
+    printed_seeds: int | None = Field(default=None, ge=1)
     """Runs behind each printed number; left out: not said, and counted as one."""
-    unit: float = 1.0
+    spread: Spread = "deviation"
+    """What a printed spread is: the standard deviation over the runs, their standard error, or half
+    of the mean's 95 % t interval. Needs ``printed_seeds`` where it is no deviation."""
+    unit: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """What a printed number is multiplied by to be in the unit of its measure: 100 where shares are
     printed and the measure is in percent."""
-    within: float | None = None
+    within: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """The largest difference of means, in the printed unit, that a careful rerun should have."""
-    matters: float | None = None
+    matters: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """The difference, in the printed unit, that an interval must tell apart; left out: as much as
     the column's methods differ."""
     task: str | None = None
@@ -309,6 +330,14 @@ def printed_numbers(text: str) -> dict[tuple[str, str], PrintedNumber]:
     lines = [line.strip().strip("|") for line in text.strip().splitlines()]
     rows = [[cell.strip() for cell in line.split("|")] for line in lines if set(line) - set("-|: ")]
     head, *body = rows or [[]]
+    head = [_BOLD.sub(r"\1", name) for name in head]
+    body = [[_BOLD.sub(r"\1", row[0]), *row[1:]] for row in body]
+    for kind, listed in (("column", head[1:]), ("row", [row[0] for row in body])):
+        for name in listed:
+            if listed.count(name) > 1:
+                raise ConfigError(
+                    f"got the {kind} {name!r} twice; expected a name of its own for each", "printed"
+                )
     out = {}
     for row in body:
         if len(row) != len(head):
@@ -318,7 +347,7 @@ def printed_numbers(text: str) -> dict[tuple[str, str], PrintedNumber]:
                 "printed",
             )
         for column, cell in zip(head[1:], row[1:], strict=True):
-            if cell in _NOT_PRINTED:
+            if _unmarked(cell).lower() in _NOT_PRINTED:
                 continue
             number = PrintedNumber.read(cell)
             if number is None:
@@ -384,6 +413,14 @@ def _problems(table: PublishedTable) -> Iterator[str]:
         yield "printed has no number; expected a table with a line for each method"
     if not table.seeds:
         yield "seeds is empty; expected at least one"
+    for seed in table.seeds:
+        if table.seeds.count(seed) > 1:
+            yield f"seeds has {seed} twice; a run counts once"
+    if table.spread != "deviation" and (table.printed_seeds or 1) < 2:
+        yield (
+            f"spread: got {table.spread!r}, of which the deviation is worked out from the runs "
+            "behind a number; write printed_seeds, two or more"
+        )
     moved = table.deviation
     for kind, known, used, where in (
         ("method", table.method, [row for row, _ in numbers], "printed"),

@@ -8,7 +8,7 @@ out again whenever they are shown.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import isnan
@@ -19,9 +19,10 @@ from time import monotonic
 from motley.commands.shared_options import wide_console
 from motley.core.components import imports
 from motley.core.csv_text import csv_rows, csv_text
-from motley.core.errors import ConfigError, DataError, suggest
+from motley.core.errors import ConfigError, DataError, UserError, suggest
 from motley.core.files import no_file, user_path
 from motley.experiments import document
+from motley.experiments.store import RunFolder
 from motley.experiments.sweep import Failure, run_points
 from motley.experiments.sweep_point import Point
 from motley.results.blocks import (
@@ -35,9 +36,10 @@ from motley.results.blocks import (
     Text,
     non_empty,
 )
-from motley.results.load import Run
+from motley.results.load import Run, load
+from motley.results.model_health import model_health
 from motley.results.terminal import block_table
-from motley_papers.cell_verdicts import MARKS, JudgedCell, judge
+from motley_papers.cell_verdicts import MARKS, JudgedCell, deviation_behind, judge
 from motley_papers.measuring import measure_of
 from motley_papers.published_table import PublishedTable
 from motley_papers.recipe import chosen_seeds, measured_in
@@ -46,6 +48,8 @@ from motley_report.page import write as write_page
 
 Values = Mapping[tuple[str, str], Mapping[int, float]]
 """(row, column) -> seed -> measured number, in the printed unit."""
+Key = tuple[str, str, int]
+"""Row, first column with its settings, seed."""
 ONE_RUN = (
     "; one run is printed, and what chance does to it is known of your runs alone: add seeds, "
     "--seeds"
@@ -65,6 +69,7 @@ class Refereed:
     directory: of the runs, or of the kept numbers.
     runs: (row, the first column with its settings) -> seed -> run; none where kept numbers are
     judged.
+    chosen: the keys of ``runs`` that this call was asked for; the others were finished before.
     failures: runs that failed.
     wall_s: wall seconds of this call.
     """
@@ -73,6 +78,7 @@ class Refereed:
     values: Values
     directory: Path
     runs: Mapping[tuple[str, str], Mapping[int, Run]] = field(default_factory=dict)
+    chosen: frozenset[tuple[str, str]] = frozenset()
     failures: list[Failure] = field(default_factory=list)
     wall_s: float = 0.0
 
@@ -83,16 +89,18 @@ class Refereed:
         measured = {key: self.values[key] for key in table.numbers if self.values.get(key)}
         return {
             (row, column): judge(
-                printed=table.numbers[row, column],
+                printed=deviation_behind(
+                    table.numbers[row, column], table.spread, table.printed_seeds
+                ),
                 printed_runs=table.printed_seeds,
                 values=list(numbers.values()),
-                cells=len(measured),
-                matters=self._matters(column),
+                cells=len(table.numbers),
+                matters=self.matters(column),
             )
             for (row, column), numbers in measured.items()
         }
 
-    def _matters(self, column: str) -> float:
+    def matters(self, column: str) -> float:
         """Return the difference in a column that an interval must tell apart."""
         if self.table.matters is not None:
             return self.table.matters
@@ -140,13 +148,14 @@ def referee(
     run: bool = True,
     tell: Callable[[str], None] | None = None,
 ) -> Refereed:
-    """Run what is missing of a published table, and judge its cells.
+    """Run what is missing of a published table, and judge its cells by all finished runs in the
+    folder: also those of rows and seeds that are not asked for now.
 
     Parameters
     ----------
     data: folder with the table's data.
     out: folder of the runs, ``runs/NAME`` by default.
-    seeds: in place of the table's.
+    seeds: that are run now, in place of the table's.
     methods: rows that are run; None: all.
     columns: columns that are run for, with those of the same settings; None: all.
     jobs: runs at a time.
@@ -187,14 +196,49 @@ def referee(
         }
         unique = {folder: points[key] for key, folder in folders.items()}
         done, failures = _run(unique, data, jobs, progress) if run else (_finished(unique), [])
+        before = _finished_before(table, directory, data, {*folders})
+    chosen = frozenset((row, column) for row, column, _ in points)
+    folders |= {key: folder for key, (folder, _) in before.items()}
+    done |= dict(before.values())
     runs: dict[tuple[str, str], dict[int, Run]] = {}
-    for (row, column, seed), folder in folders.items():
+    for (row, column, seed), folder in sorted(folders.items(), key=lambda item: item[0][2]):
         if folder in done:
             runs.setdefault((row, column), {})[seed] = done[folder]
     values = _values(table, runs)
     return Refereed(
-        table, values, directory, runs=runs, failures=failures, wall_s=monotonic() - begun
+        table,
+        values,
+        directory,
+        runs=runs,
+        chosen=chosen,
+        failures=failures,
+        wall_s=monotonic() - begun,
     )
+
+
+def _finished_before(
+    table: PublishedTable, directory: Path, data: Path | None, asked: Collection[Key]
+) -> dict[Key, tuple[Path, Run]]:
+    """Return the finished runs of a table in a folder beside those asked for, of any seed: a
+    verdict that left some out would depend on which."""
+    names = {path.parent.name for path in (directory / "runs").glob("*/run.json")}
+    records = (RunFolder(directory / "runs" / name).read() or {} for name in names)
+    seeds = {record["config"]["seed"] for record in records if record.get("finished")}
+    out: dict[Key, tuple[Path, Run]] = {}
+    for row in table.method:
+        for column in table.columns_run(row):
+            for seed in sorted(seeds):
+                if (row, column, seed) in asked:
+                    continue
+                try:
+                    name = table.experiment(row, seed, data, column).result_id()
+                except UserError:  # whoever asks for it is told
+                    continue
+                folder = directory / "runs" / name
+                if name in names:
+                    for path, run in _finished([folder]).items():
+                        out[row, column, seed] = path, run
+    return out
 
 
 def _chosen(kind: str, names: Sequence[str] | None, listed: list[str]) -> list[str]:
@@ -293,14 +337,17 @@ def keep(refereed: Refereed) -> Path:
     DataError: the file is no such table. StoreError: it cannot be written.
     """
     table = refereed.table
-    path = _kept_in(table)
-    if path is None:
-        raise ConfigError("it is for tables of the package, in a checkout of Motley", "--keep")
+    path = place_of_kept(table)
+    lacks = {
+        key: [seed for seed in table.seeds if seed not in by_seed]
+        for key, by_seed in refereed.runs.items()
+    }
+    whole = {key for key, seeds in lacks.items() if not seeds}
     missing = [
         f"{row}, {column}, seed {seed}"
-        for (row, column), by_seed in refereed.runs.items()
-        for seed in table.seeds
-        if seed not in by_seed
+        for row, column in lacks
+        if (row, column) in refereed.chosen
+        for seed in lacks[row, column]
     ]
     if missing or not refereed.runs:
         raise ConfigError(
@@ -312,7 +359,7 @@ def keep(refereed: Refereed) -> Path:
         (row, column): refereed.runs[row, table.run_for(column)]
         for column in table.columns
         for row in table.method
-        if (row, table.run_for(column)) in refereed.runs
+        if (row, table.run_for(column)) in whole
     }
     rows = [row for row in _kept_rows(path) if (row["method"], row["column"]) not in runs]
     for (row, column), by_seed in runs.items():
@@ -324,6 +371,19 @@ def keep(refereed: Refereed) -> Path:
     columns, methods = list(table.columns), list(table.method)
     rows.sort(key=lambda row: (columns.index(row["column"]), methods.index(row["method"])))
     replace_files({path: csv_text([_KEPT, *(list(row.values()) for row in rows)])}, path)
+    return path
+
+
+def place_of_kept(table: PublishedTable) -> Path:
+    """Return the checkout's file of a table.
+
+    Raises
+    ------
+    ConfigError: a table of one's own, or outside a checkout.
+    """
+    path = _kept_in(table)
+    if path is None:
+        raise ConfigError("it is for tables of the package, in a checkout of Motley", "--keep")
     return path
 
 
@@ -343,13 +403,11 @@ def _run(
     return {run.directory: run for run in done}, failures
 
 
-def _finished(points: dict[Path, Point]) -> dict[Path, Run]:
-    from motley.experiments.store import RunFolder
-    from motley.results.load import load
-
+def _finished(folders: Iterable[Path]) -> dict[Path, Run]:
+    """Return folder -> run of those that are finished."""
     return {
         folder: load(folder)
-        for folder in points
+        for folder in folders
         if (RunFolder(folder).read() or {}).get("finished")
     }
 
@@ -379,9 +437,10 @@ def _cell(refereed: Refereed, row: str, column: str) -> TableCell:
         return TableCell(f"{fmean(measured.values()):.4g}" if measured else DASH)
     digits = cell.printed.decimals
     spread = "" if isnan(cell.deviation) else f" ± {cell.deviation:.{digits}f}"
-    mark = "=" if cell.same_digits else MARKS[cell.verdict]
+    mark = MARKS[cell.verdict]
     if cell.verdict == "outside" and not refereed.causes(row, column):
         mark = "!!"
+    mark = f"={mark}" if cell.same_digits else mark
     return TableCell(
         f"{cell.mean:.{digits}f}{spread}{f' {mark}' if mark else ''}",
         value=cell.mean,
@@ -403,6 +462,76 @@ def outside(refereed: Refereed) -> list[str]:
     ]
 
 
+def remarks(refereed: Refereed) -> list[str]:
+    """Return a sentence on everything that makes verdicts say less than they seem to."""
+    return [
+        *_threads_elsewhere(refereed),
+        *_columns_without_verdicts(refereed),
+        *_other_unit(refereed),
+        *_of_no_use(refereed),
+    ]
+
+
+def _columns_without_verdicts(refereed: Refereed) -> list[str]:
+    """Return sentences on columns of which no cell can be inside, or has a number, and on printed
+    deviations that count for nothing."""
+    table = refereed.table
+    out = []
+    columns = dict.fromkeys(column for _, column in table.numbers)
+    if table.printed_seeds is None and any(
+        not isnan(number.deviation) for number in table.numbers.values()
+    ):
+        out.append(
+            "spreads are printed, but not of how many runs, and so they count for nothing: write "
+            "printed_seeds"
+        )
+    for column in columns:
+        runs = [
+            run
+            for row in table.method
+            for run in refereed.runs.get((row, table.run_for(column)), {}).values()
+        ]
+        measured = any(refereed.values.get((row, column)) for row in table.method)
+        if runs and not measured:
+            out.append(
+                f"{column}: none of {len(runs)} runs has the measure {table.measure(column)!r}"
+            )
+        elif measured and refereed.matters(column) == 0:
+            out.append(
+                f"{column}: its printed numbers do not differ, so that nothing says how near is "
+                "near, and no cell is inside; write matters, in the printed unit"
+            )
+    return out
+
+
+def _other_unit(refereed: Refereed) -> list[str]:
+    """Return a sentence where all cells of a column are off by about a hundred."""
+    out = []
+    for column in dict.fromkeys(column for _, column in refereed.cells):
+        cells = [cell for (_, name), cell in refereed.cells.items() if name == column]
+        ratios = [cell.mean / cell.printed.mean for cell in cells if cell.printed.mean]
+        for factor in (100.0, 0.01):
+            if ratios and all(factor / 2 < ratio < factor * 2 for ratio in ratios):
+                out.append(
+                    f"{column}: measured numbers are about {factor:g} times the printed ones; "
+                    f"write unit = {refereed.table.unit * factor:g}"
+                )
+    return out
+
+
+def _of_no_use(refereed: Refereed) -> list[str]:
+    """Return sentences on runs of which the model is worth nothing: one that learned nothing may
+    come near a printed number, too."""
+    return list(
+        dict.fromkeys(
+            f"{row} seed {seed}: {trouble}"
+            for (row, _), by_seed in refereed.runs.items()
+            for seed, run in by_seed.items()
+            for trouble in model_health(run)
+        )
+    )
+
+
 def counted(refereed: Refereed) -> str:
     """Return what came out, counted in cells, as one line."""
     counts = ", ".join(f"{count} {words}" for words, count in refereed.counts.items())
@@ -413,7 +542,7 @@ def show(refereed: Refereed) -> None:
     """Print the table, the cells that are outside, and the counts."""
     console = wide_console()
     console.print(block_table(cell_table(refereed), refereed.table.title))
-    for sentence in [*outside(refereed), *_threads_elsewhere(refereed), counted(refereed)]:
+    for sentence in [*outside(refereed), *remarks(refereed), counted(refereed)]:
         console.print(sentence, markup=False)
 
 
@@ -436,6 +565,7 @@ def page(refereed: Refereed) -> Page:
         else None,
         cell_table(refereed),
         Section("Outside", [BulletList(outside(refereed))]) if outside(refereed) else None,
+        Section("Remarks", [BulletList(remarks(refereed))]) if remarks(refereed) else None,
         Section("What is known to differ", [BulletList([d.what for d in table.deviation])])
         if table.deviation
         else None,

@@ -13,13 +13,17 @@ steps, c the server's variate, c_i the client's, both from 0:
 The fourth difference, gradients of norm at most 1, is ``local.clip`` of the experiment. With all
 repaired it is ``scaffold`` with ``corrects = "weights"`` and ``divisor = "steps"``.
 
-What follows, where all clients take K steps (about so otherwise), G_t the mean of what the clients'
-own optimizers add up to in round t, along the corrected paths:
+What follows, where all clients take K steps, G_t the mean of what the clients' own optimizers add
+up to in round t, along the corrected paths:
 
     as released      x_{t+1} = x_0 + G_t             one round of local work from the first model
     variate read     x_{t+1} = x_t + G_t - sum_{s<t} (x_s - x_0)     swings grow by sqrt 2 a round
     sign repaired    x_{t+1} = 2 x_t - x_0 + G_t     the distance from x_0 doubles every round
     change sent      x_{t+1} = x_{t-1} + G_t         every other round starts over
+
+Where client i takes K_i steps and adds g_i, c is the mean of g_i / (lr K_i) of the round before,
+and as released x_{t+1} = x_t + G_t - (mean of K_i) (mean of g_i / K_i of round t - 1): what is
+taken back is not what was added, and the difference adds up over rounds.
 
 Worked
 ------
