@@ -17,15 +17,16 @@ __all__ = ["counted_statements", "paper_statements"]
 
 
 def counted_statements() -> str:
-    """Count each paper's statements by state, and by what holds them: a test, else runs."""
+    """Count each paper's statements by state, and by what holds them: a test, else a verdict from
+    runs on one of its claims, else neither."""
     rows = []
     for name in with_statements():
         paper = read_statements(name)
         counts = [str(paper.counts[state]) for state in STATES]
         tested = sum(bool(entry.tested) for entry in paper.statement)
-        neither = sum(bool(entry.untested) for entry in paper.statement)
-        claimed = len(paper.statement) - tested - neither
-        held = [str(number) for number in (len(paper.statement), tested, claimed, neither)]
+        judged = sum(_judged(entry, name) for entry in paper.statement if not entry.tested)
+        neither = len(paper.statement) - tested - judged
+        held = [str(number) for number in (len(paper.statement), tested, judged, neither)]
         rows.append((f"[`{name}`](#{name})", *counts, *held))
     return table(
         ("paper", *STATES, "in all", "held by a test", "put to runs alone", "neither"), rows
@@ -58,11 +59,20 @@ def _held(entry: Statement, recipe_name: str) -> str:
     none."""
     if entry.untested:
         return f"not tested: {prose(entry.untested)}"
-    tests = [f"`{entry.tested}`"] if entry.tested else []
-    claims = [
-        claim for words in entry.claims for claim in claims_named(recipe.read(recipe_name), words)
-    ]
-    return "<br>".join([*tests, *(_verdict(claim, recipe_name) for claim in claims)])
+    tests = [f"`{test}`" for test in entry.tested]
+    verdicts = [_verdict(claim, recipe_name) for claim in _claims(entry, recipe_name)]
+    return "<br>".join([*tests, *verdicts])
+
+
+def _claims(entry: Statement, recipe_name: str) -> list[Claim]:
+    found = recipe.read(recipe_name)
+    return [claim for words in entry.claims for claim in claims_named(found, words)]
+
+
+def _judged(entry: Statement, recipe_name: str) -> bool:
+    """Whether runs gave a verdict on at least one claim of a statement."""
+    verdicts = _verdicts()
+    return any((recipe_name, claim.text) in verdicts for claim in _claims(entry, recipe_name))
 
 
 def _verdict(claim: Claim, recipe_name: str) -> str:

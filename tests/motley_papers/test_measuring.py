@@ -95,7 +95,8 @@ def test_notes_without_a_group_are_measures_too(tmp_path):
 
 
 def test_notes_of_the_chosen_are_averaged_over_them_round_by_round():
-    """Round 1: 0.2 and 0.4, mean 0.3; round 2: 0.8, for the other has none."""
+    """Round 1: 0.2 and 0.4, mean 0.3; round 2: 0.8, for the other has none. Of 20 rounds with the
+    values 1 to 20 the first tenth is two, (1 + 2) / 2, and the last (19 + 20) / 2."""
     choices = fake.table(
         "choices",
         round=[2, 1, 1, 2, 2],
@@ -112,5 +113,17 @@ def test_notes_of_the_chosen_are_averaged_over_them_round_by_round():
     assert early.of(run, None).value == pytest.approx(0.3)
     assert late.of(run, None).value == pytest.approx(0.8)
     assert mean.title == "component.value of the chosen, all rounds"
+    numbers = list(range(1, 21))
+    choices = fake.table(
+        "choices",
+        round=numbers,
+        dispatch=numbers,
+        client=[5] * 20,
+        name=["component.value"] * 20,
+        value=[float(number) for number in numbers],
+    )
+    run = fake.run(choices=choices)
+    assert early.of(run, None).value == pytest.approx(1.5)
+    assert late.of(run, None).value == pytest.approx(19.5)
     nothing = mean.of(fake.run(), None).value
     assert nothing != nothing

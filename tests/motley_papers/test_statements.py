@@ -132,11 +132,18 @@ def exists_in_code(dotted: str) -> bool:
 @pytest.mark.parametrize("name", with_statements())
 def test_every_test_exists_and_runs(name: str) -> None:
     absent = []
-    for entry in read(name).statement:
-        file, _, test = entry.tested.partition("::")
-        if entry.tested and test not in running_tests(ROOT / file):
-            absent.append(entry.tested)
+    for named in (named for entry in read(name).statement for named in entry.tested):
+        file, _, test = named.partition("::")
+        if test not in running_tests(ROOT / file):
+            absent.append(named)
     assert not absent
+
+
+def test_an_entry_names_one_test_or_several() -> None:
+    one = WHOLE.replace('untested = "an example"', 'tested = "tests/x.py::test_y"')
+    several = one.replace('"tests/x.py::test_y"', '["tests/x.py::test_y", "tests/z.py::test_u"]')
+    named = [parse_statements(text, "here").statement[0].tested for text in (one, several)]
+    assert named == [["tests/x.py::test_y"], ["tests/x.py::test_y", "tests/z.py::test_u"]]
 
 
 @cache

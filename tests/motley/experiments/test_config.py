@@ -461,6 +461,116 @@ def test_every_preset_makes_an_experiment(name: str) -> None:
     assert Experiment(**PLAIN, method=name).method == name
 
 
+HETERO_SELECT: dict[str, Any] = {
+    # S = V' + 0.3 D + 0.2 F' + 0.2 St', V' on 8 mini-batches; tau from 1
+    "selector.name": "hetero_select",
+    "selector.direction": "exact",
+    "selector.lr": "shared",
+    "selector.as_published": "text",
+    "selector.tau0": 1.0,
+    "selector.probe_batches": 8,
+    "selector.w_value": 1.0,
+    "selector.w_direction": 0.3,
+    "selector.w_fairness": 0.2,
+    "selector.w_staleness": 0.2,
+    # M <- 0.5 M + mean, w <- w + M, the mean weighted by score
+    "server.name": "momentum",
+    "server.momentum": 0.5,
+    "server.lr": 1.0,
+    "weights": "score",
+    # Q = 3 layers, 0.2 of the uniform law
+    "compressor.name": "topk",
+    "compressor.criterion": "curvature",
+    "compressor.layers": 3,
+    "compressor.uniform": 0.2,
+    "compressor.share": "density",
+    "compressor.rescale": False,
+    "compressor.probe": "layers",
+    "compressor.guard": "add",
+    "compressor.rounding": "ceil",
+    # b from 0.85 to 0.97; theta_t around 0.20, amplitude 0.4, floor 0.08; theta_k at least 0.005
+    "feedback.name": "adaptive",
+    "feedback.low": 0.85,
+    "feedback.high": 0.97,
+    "budget.name": "cosine",
+    "budget.average": 0.2,
+    "budget.amplitude": 0.4,
+    "budget.floor": 0.08,
+    "budget.warm_up": 1,
+    "budget.as_published": "text",
+    "allocator.name": "by_score",
+    "allocator.least": 0.005,
+    "allocator.as_published": "text",
+    # 50 steps of FedProx, mu 0.1, clipped at 2.0, lr 0.05 (1 - 0.5 t / T)
+    "algorithm.name": "fedprox",
+    "algorithm.mu": 0.1,
+    "local.steps": 50,
+    "local.epochs": None,
+    "local.batch_size": 32,
+    "local.clip.norm": 2.0,
+    "local.optimizer.name": "sgd",
+    "local.optimizer.lr": 0.05,
+    "local.optimizer.momentum": 0.0,
+    "local.lr_schedule.name": "linear",
+    "local.lr_schedule.end": 0.5,
+}
+PRESETS: dict[str, dict[str, Any]] = {
+    "hetero_select_v1": {
+        # gamma 0.7 and eta 0.3 are the explorative strategy's; a 0.5 is a reading
+        "selector.name": "hetero_select_v1",
+        "selector.form": "additive",
+        "selector.strategy": "explorative",
+        "selector.gamma": None,
+        "selector.eta": None,
+        "selector.tau0": 2.0,
+        "selector.a": 0.5,
+        "selector.probe": "all",
+        "selector.w_value": 1.0,
+        "selector.w_diversity": 1.0,
+        "selector.w_momentum": 1.0,
+        "selector.w_fairness": 1.0,
+        "selector.w_staleness": 1.0,
+        "selector.w_norm": 1.0,
+        "algorithm.name": "fedprox",
+        "algorithm.mu": 0.1,
+        "weights": "uniform",
+        "server": None,
+        "local.epochs": 5,
+        "local.steps": None,
+        "local.batch_size": 32,
+        "local.clip": None,
+        "local.optimizer.name": "sgd",
+        "local.optimizer.lr": 0.01,
+        "local.optimizer.momentum": 0.0,
+        "local.lr_schedule.name": "constant",
+    },
+    "hetero_select": HETERO_SELECT,
+    "hetero_select_published": {
+        **HETERO_SELECT,
+        "selector.lr": "score_adaptive",
+        "local.optimizer.momentum": 0.9,
+        "compressor.guard": "clamp",
+        "compressor.rounding": "floor",
+        "compressor.probe": "model",
+        "selector.as_published": "code",
+        "allocator.as_published": "code",
+        "budget.as_published": "code",
+    },
+}
+"""The numbers of HeteRo-Select, both versions and the second one's released code."""
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_of_hetero_select_have_its_numbers(name: str) -> None:
+    resolved = Experiment(**PLAIN, method=name).resolved()
+    assert {path: at(resolved, path) for path in PRESETS[name]} == PRESETS[name]
+
+
+def at(record: dict[str, Any], path: str) -> Any:
+    head, _, rest = path.partition(".")
+    return at(record[head], rest) if rest else record[head]
+
+
 def test_settings_are_toml_or_plain_text(tmp_path: Path) -> None:
     path = write(tmp_path, DESIGN)
     experiment = load(

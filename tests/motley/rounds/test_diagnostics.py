@@ -159,18 +159,22 @@ def test_a_round_by_hand() -> None:
 
 
 def test_the_pull_of_fedprox_is_in_the_bound() -> None:
-    """mu = 1: client 1 goes to 1, then to 1 - (0 + 1) / 2 = 1/2: drift (0 + 1/4) / 2; bound 2 /
-    (1 + 1) (4 + 8/9) = 44/9."""
+    """mu = 1, two steps of 1/4, E lr = 1/2: client 1 goes to 1/2, then to 1/2 - (-1 + 1/2) / 4 =
+    5/8: drift (0 + 25/64) / 2; bounds 2 / 4 / (1 + 1/2) = 1/3 times 4 + 8/9 and 4 + 10/9."""
+    quarter = {"steps": 2, "batch_size": 1, "optimizer": {"lr": 0.25}}
     simulation, rows = _from_zero(
-        _parabolas(algorithm={"name": "fedprox", "mu": 1.0}), Named((0, 1))
+        _parabolas(algorithm={"name": "fedprox", "mu": 1.0}, local=quarter), Named((0, 1))
     )
     simulation.step()
-    assert rows.notes[0]["drift.measured"] == pytest.approx(1 / 8, rel=1e-14)
-    assert rows.notes[0]["drift.bound"] == pytest.approx(44 / 9, rel=1e-14)
+    assert rows.notes[0]["drift.measured"] == pytest.approx(25 / 128, rel=1e-14)
+    assert rows.notes[0]["drift.bound"] == pytest.approx(44 / 27, rel=1e-14)
+    assert rows.notes[0]["drift.bound_selected"] == pytest.approx(46 / 27, rel=1e-14)
     assert EXPECTED not in rows.notes[0]
 
 
-def test_gradients_of_mini_batches_where_they_are_asked_for() -> None:
+def test_gradients_of_mini_batches_where_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One client has samples at .5 and 3.5, each a batch, the other two at 1.5: at w = 0 and by
     ``(w - m)^2 / 2`` the full gradients are -2 and -1.5, those of batches -.5 or -3.5, and -1.5. Of
     the eight batches of seed 0 some have the 3.5. The bound takes the largest: E = 1, lr = 1/2, B^2
@@ -191,11 +195,20 @@ def test_gradients_of_mini_batches_where_they_are_asked_for() -> None:
     task = own_task(data, Line, loss="half_squared_error")
     more = {"population": 2, "local": {"steps": 1, "batch_size": 1, "optimizer": {"lr": 0.5}}}
     noted = {}
-    for diagnosed in (True, "batches"):
+    batches = dict.fromkeys((True, "batches"), 0)
+    for diagnosed in batches:
         keys = {"evaluate": {"every": 1, "diagnostics": diagnosed}, "stop": {"rounds": 1}}
         simulation, rows = _from_zero(_parabolas(task=task, **more, **keys), Named((0, 1)))
+        measure = simulation.engine.measure
+
+        def counted(*args: Any, want: Any, measure: Any = measure, **kwargs: Any) -> Any:
+            batches[diagnosed] += want.get("grad_norm", 0)  # noqa: B023
+            return measure(*args, want=want, **kwargs)
+
+        monkeypatch.setattr(simulation.engine, "measure", counted)
         simulation.step()
         noted[diagnosed] = rows.notes[0]
+    assert batches == {True: 0, "batches": 8}
     assert noted[True][G2] == pytest.approx(4.0)
     assert noted[True]["drift.bound"] == pytest.approx((4 + 1 / 16) / 2)
     assert noted["batches"]["diversity.G2_batches"] == pytest.approx(49 / 4)
@@ -436,9 +449,9 @@ def test_theorem_iv_2_is_false_where_errors_are_not_in_proportion_to_shares() ->
     Shares of 3/4 and 1/4 go with updates (3, 2, 1, 0) and (2, 2, 1, 0), of squares 14 and 9, the
     larger to the larger, and in proportion to the share less would be lost: 3.5 + 6.75 against 7 +
     4.5. But the first loses nothing, and the second 4 + 1; with two values each they lose 1 and
-    1."""
-    task = {"name": "quadratic", "dim": 4, "minima": [3, 2, 1, 0, 2, 2, 1, 0], "examples": [1, 1]}
-    notes = _sent((3, 1), task=task)
+    1. The first weighs three times as much in the aggregate, and counts once here."""
+    task = {"name": "quadratic", "dim": 4, "minima": [3, 2, 1, 0, 2, 2, 1, 0], "examples": [3, 1]}
+    notes = _sent((3, 1), task=task, weights="examples")
     assert (notes["client_error.as_allocated"], notes["client_error.uniform"]) == (2.5, 1.0)
     assert notes["linear_error.as_allocated"] == 10.25 / 2
     assert notes["linear_error.uniform"] == 11.5 / 2

@@ -251,6 +251,14 @@ def test_available_only():
         np.testing.assert_allclose(some.direction, (0.2, 0.9, 0.5), atol=1e-12)
 
 
+def test_fairness_is_clipped():
+    """h = (9, 1, 1, 1), mean 3: 1 - 9 / 3 = -2 counts as -1, and 1 - 1 / 3 = 2/3."""
+    state = HeteroSelectState()
+    state = dataclasses.replace(state, clients=state.clients.put(IDS, {"count": (9, 1, 1, 1)}))
+    fairness = HeteroSelect().components(state, 20, IDS).fairness
+    np.testing.assert_allclose(fairness, (-1, 2 / 3, 2 / 3, 2 / 3), rtol=1e-12)
+
+
 def test_staleness_is_bounded_and_its_half_cancels():
     state = HeteroSelectState()
     state = dataclasses.replace(state, clients=state.clients.put([0, 1], {"last": [99_999.0, 0.0]}))

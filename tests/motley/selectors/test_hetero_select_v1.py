@@ -314,11 +314,20 @@ def test_ratios_to_the_bounds_by_hand():
     .270243) / 1.9) = e^3.347854 = 28.44160 gives .340787 (1 + 2 * 28.44160)
     = 19.7258 corrected and .340787 (1 + 28.44160) = 10.0333 in the appendix's form (d < 20);
     e^((4.5 - .270243) / 1.9) = e^2.226188
-    = 9.26447 gives .340787 (1 + 9.26447) = 3.4980 as printed."""
+    = 9.26447 gives .340787 (1 + 9.26447) = 3.4980 as printed.
+
+    Client 1, p = .307873, away for 200 rounds: low = -1.408284 + .7 log 201 = 2.304029 where d is
+    not capped and .722882 where it is. e^((6.631166 - .722882) / 1.9) = 22.41260 gives .307873 (1 +
+    2 * 22.41260) = 14.1083 corrected, e^((6.631166 - 2.304029) / 1.9) = 9.75169 gives 3.3102 in the
+    appendix's form, e^((4.5 - 2.304029) / 1.9) = 3.17648 gives 1.2858 as printed."""
     gap = 10 - np.array(A["last"], float)
     found = HeteroSelectV1().bound_ratios(np.array(A["p"]), gap, 1.9, 2)
     assert found == pytest.approx(
         {"corrected": 19.7258, "appendix": 10.0333, "printed": 3.4980}, abs=2e-4
+    )
+    long_away = np.array([1.0, 200.0, 1.0])
+    assert HeteroSelectV1().bound_ratios(np.array(A["p"]), long_away, 1.9, 2) == pytest.approx(
+        {"corrected": 14.1083, "appendix": 3.3102, "printed": 1.2858}, abs=2e-4
     )
     selector = Selector(HeteroSelectV1())
     selector.state = state_of(A)
@@ -331,7 +340,7 @@ def test_ratios_to_the_bounds_by_hand():
 def test_the_printed_bound_is_false_for_one_client_of_three():
     """m = 1: n = m - 1 = 0 makes the printed bound 1, and no client of three has probability 1; the
     ratio is the smallest p. A d of 200 is not cut at 20 either: low = -1.408284 + .7 log 201 =
-    2.303970 is above what St can be worth (.722882)."""
+    2.304029 is above what St can be worth (.722882)."""
     found = HeteroSelectV1().bound_ratios(np.array(A["p"]), np.array([1.0, 200.0, 1.0]), 1.9, 1)
     assert found["printed"] == found["appendix"] == A["p"][1]
     assert found["corrected"] > 1

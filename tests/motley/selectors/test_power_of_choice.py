@@ -198,7 +198,7 @@ def test_adapow_d_probes_everybody_in_the_first_half_only():
 
 @pytest.mark.parametrize(
     ("d", "m", "expected"),
-    [(None, 2, 4), (None, 3, 4), (1, 3, 0), (3, 2, 3), (10, 2, 4), (4, 4, 0)],
+    [(None, 1, 2), (None, 2, 4), (None, 3, 4), (1, 3, 0), (3, 2, 3), (10, 2, 4), (4, 4, 0)],
 )
 def test_number_of_candidates(d, m, expected):
     """d defaults to 2m and is clipped to [m, K_A]; with d = m nobody has to be asked."""

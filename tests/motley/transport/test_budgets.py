@@ -21,12 +21,13 @@ def rounds(budget, horizon):
 def test_the_printed_values():
     """``motley.selectors.hetero_select`` (b): theta at t = 1, 2, 20, 51, 100 of 100. By hand at t
     = 100: cos pi = -1, 0.2 (1 - 0.4) = 0.12; at t = 2: cos(pi / 99) = 0.999496, 0.2 (1 + 0.399799)
-    = 0.279960."""
+    = 0.279960. The floor of 0.08 binds where the amplitude is 0.8: 0.2 (1 - 0.8) = 0.04."""
     theta = rounds(CosineBudget(), 100)
     np.testing.assert_allclose(
         theta[[0, 1, 19, 50, 99]], [1, 0.279960, 0.265894, 0.198731, 0.12], atol=5e-7
     )
     assert theta[1:].min() == pytest.approx(0.12)
+    assert CosineBudget(amplitude=0.8).ratio(100, 100) == 0.08
 
 
 def test_means_of_the_published_run():

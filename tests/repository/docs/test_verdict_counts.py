@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -103,6 +104,23 @@ def test_what_could_not_have_been_decided_is_what_is_not_resolved(recipes: Modul
             room = 0.1 if "gap between peak and final" in row["claim"] else abs(printed)
             short.append(resolves > room)
         assert (one.decidable == "no") == any(short)
+
+
+def test_a_statement_without_a_verdict_is_not_put_to_runs(recipes: ModuleType) -> None:
+    """On the page, the statements of a paper whose last cell names no test and has a verdict; some
+    have claims alone that no run has judged."""
+    page = (ROOT / "docs/paper-beside-motley.md").read_text(encoding="utf-8")
+    counts, *papers = re.split(r"^## .*\{#", page, flags=re.MULTILINE)
+    verdict = re.compile(rf": \*(?:{'|'.join(recipes.ORDER)}) \(")
+    for paper in papers:
+        name, _, table = paper.partition("}")
+        rows = [line.rpartition(" | ")[2] for line in table.splitlines()[4:] if line[:1] == "|"]
+        untested = [held for held in rows if "`tests/" not in held]
+        judged = sum(bool(verdict.search(held)) for held in untested)
+        held = (
+            f"| {len(rows)} | {len(rows) - len(untested)} | {judged} | {len(untested) - judged} |"
+        )
+        assert re.search(rf"^\| \[`{name}`\].* {re.escape(held)}$", counts, re.MULTILINE), held
 
 
 def test_every_printed_figure_is_counted_once(recipes: ModuleType) -> None:

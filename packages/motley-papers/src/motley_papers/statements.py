@@ -9,9 +9,10 @@ paper's recipe, one table for each numbered item or claim of the text::
     where = "motley.selectors.hetero_select_v1.HeteroSelectV1.bound_ratios"
     tested = "tests/motley/selectors/test_hetero_select_v1.py::test_ratios_to_the_bounds_by_hand"
 
-An entry names a test, or with ``claims`` the recipe's claims that put it to runs, or both. The page
-"Paper beside Motley" is made of them, with the verdict on each claim; tests hold that what an entry
-names exists, and that each claim with a source in the paper is named by an entry.
+An entry names a test or several, or with ``claims`` the recipe's claims that put it to runs, or
+both. The page "Paper beside Motley" is made of them, with the verdict on each claim; tests hold
+that what an entry names exists, and that each claim with a source in the paper is named by an
+entry.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from functools import cached_property
 from importlib import resources
 from typing import Literal, get_args
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from motley.core.errors import ConfigError
 from motley.experiments import document
 from motley.experiments.error_messages import config_error
 from motley_papers.recipe import names
-from motley_papers.recipe_claim import RecipeTable
+from motley_papers.recipe_claim import RecipeTable, Values
 
 FILE = "statements.toml"
 State = Literal["exact", "reading", "differs", "missing"]
@@ -77,8 +78,8 @@ class Statement(RecipeTable):
     where: str = ""
     """Where it lives: a dotted name, ``exhibit NAME`` of the recipe, or a file of the repository,
     ``docs/methods/selectors.md#dropouts``; may be left out of what is missing."""
-    tested: str = ""
-    """``tests/FILE.py::TEST`` that would fail if it changed."""
+    tested: Values = Field(default_factory=list)
+    """``tests/FILE.py::TEST`` that would fail if it changed; a list where several hold it."""
     claims: tuple[str, ...] = ()
     """Words of the recipe's claims that put it to runs; a claim is named as in ``result.md``."""
     untested: str = ""
