@@ -753,14 +753,16 @@ def test_one_client_per_coalition_and_beta_0_is_uniform_within():
     assert (abs(counts / n - p) <= 4.5 * np.sqrt(p * (1 - p) / n) + 1e-9).all()
 
 
-def test_warm_up_is_uniform_and_then_clusters_are_ready():
-    selector = enrolled(FedCvrBolt(warm_up=2), np.arange(6), np.ones(2))
-    cohort = selector.select(2, np.arange(6), 3)
-    assert cohort.notes["cv_probability"] == 0
-    assert cohort.notes["max_probability"] == 0.5
-    report(selector, 1, cohort.ids, np.ones((3, 2)))
-    assert selector.state.coalitions == 0
-    report(selector, 2, cohort.ids, np.eye(3, 2) + 1)
+@pytest.mark.parametrize(("rule", "rounds"), [(FedCvrBolt(warm_up=2), 2), (FedCvrBolt(), 30)])
+def test_warm_up_is_uniform_and_then_clusters_are_ready(rule, rounds):
+    """30 rounds where nothing else is said: 3 of 6 clients with probability 1/2 each."""
+    selector = enrolled(rule, np.arange(6), np.ones(2))
+    for t in range(1, rounds + 1):
+        assert selector.state.coalitions == 0
+        cohort = selector.select(t, np.arange(6), 3)
+        assert cohort.notes["cv_probability"] == 0
+        assert cohort.notes["max_probability"] == 0.5
+        report(selector, t, cohort.ids, np.eye(3, 2) + 1)
     assert selector.state.coalitions == 3
 
 
