@@ -286,9 +286,9 @@ def test_schedules():
         3, 4, 10**6
     ) == pytest.approx(12.432439, abs=1e-6)
     assert FLASH(lam=4.0).exploration(1, 4, 50) == pytest.approx(7.264051, abs=1e-6)
-    assert FLASH(
-        schedule="analysis", lam=4.0, noise=2.0, theta_norm=3.0, x_norm=2.0
-    ).exploration(3, 4, 10**6) == pytest.approx(14.373316, abs=1e-6)
+    assert FLASH(schedule="analysis", lam=4.0, noise=2.0, theta_norm=3.0, x_norm=2.0).exploration(
+        3, 4, 10**6
+    ) == pytest.approx(14.373316, abs=1e-6)
     assert FLASH(schedule="constant", g=0.3).exploration(7, 4, 50) == 0.3
 
 
