@@ -21,6 +21,7 @@ from motley_flower.deployed.secure_rounds import ClientSecrets
 from motley_flower.secure.keyfiles import new_identity
 from motley_flower.secure.masking_client import SecureClient
 from motley_flower.secure.terms import HEADER, SecureOptions
+from motley_flower.secure_messages import refuse_single
 from tests.motley_flower.client_runtimes import answers, columns, deploy, experiment
 from tests.motley_flower.fake_grid import FakeGrid, FakeNode
 
@@ -323,6 +324,24 @@ def test_a_client_with_secrets_reports_nothing_of_a_single_update(keys, asked):
     order = Order(run="r-1", agreed=runtime.agreed, client=0, **asked)
     with pytest.raises(ConfigError, match="tells of this client's own update"):
         runtime.answer(0, order.seal())
+
+
+@pytest.mark.parametrize(
+    ("rule", "asked"),
+    [
+        ("feel", "grad_norm"),
+        ("pyramidfl", "update_norm"),
+        ("fedcvr_bolt", "last_layer"),
+        ("divfl", "gradient_sketch"),
+    ],
+)
+def test_both_ends_refuse_numbers_of_single_updates_before_round_1(keys, rule, asked):
+    """The server names these alone of what a rule needs; a client still tells of its loss."""
+    with pytest.raises(ConfigError, match=rf"needs numbers of single updates \({asked}\)"):
+        secured(FakeGrid(), setting(selector=rule), keys)
+    refuse_single(["loss", "num_examples"])
+    with pytest.raises(ConfigError, match=f"asks for '{asked}', which tells of this client's own"):
+        refuse_single(["loss", asked])
 
 
 def test_a_model_with_batch_norm_is_refused(keys):

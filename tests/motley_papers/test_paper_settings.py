@@ -1,29 +1,44 @@
-"""What the experiments of recipes have at the scale ``paper``, beside what the papers print."""
+"""What the experiments of recipes have at the scale ``paper``, beside what the papers print: the
+settings of their tables and figures, of which ``paper_settings.toml`` is written by hand, and the
+sums of the figures in ``expected.csv``."""
 
 from __future__ import annotations
 
+import itertools
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from motley import selectors
+from motley.algorithms import LOSSES
 from motley.algorithms.losses import HalfSquaredError
+from motley.core.records import Outcome, Reports
 from motley.experiments.config import Experiment
+from motley.selectors.common.client_features import ContextualBandit
+from motley.selectors.selector import Selector
+from motley.tasks import TASKS
 from motley.tasks.clustered_regression import ClusteredRegression
 from motley.tasks.models import factory
+from motley.world import DEVICES, LABEL_NOISE, PARTITIONS
 from motley_papers.recipe import Recipe, read
+from tests.places import ROOT
 
-ROBUST = {"name": "flash_robust"}
-RULES = {
-    *("random", "oort", "pyramidfl", "restless_bandit"),
-    *("neural_bandit", "fedcor", "feel", "flash"),
+PAPERS = tomllib.loads((ROOT / "tests/motley_papers/paper_settings.toml").read_text("utf-8"))
+BUILD = {
+    "selector": lambda record: selectors.build(record).rule,
+    "loss": LOSSES.build,
+    "task": TASKS.build,
+    "partition": PARTITIONS.build,
+    "label_noise": LABEL_NOISE.build,
+    "device": DEVICES.build,
 }
-"""The selectors of FLASH's Table I."""
-PAIRS = {
-    "cifar10": {(0.1, 4.0), (0.5, 4.0), (1.0, 4.0), (0.1, 2.0), (0.1, 1.0), (1.0, 1.0)},
-    "femnist": {(0.1, 8.0), (0.5, 8.0), (1.0, 8.0), (1.0, 4.0), (1.0, 2.0), (5.0, 1.0)},
-}
-"""The pairs of alpha and beta of FLASH's Figure 5."""
+"""How the components are made whose options count with their defaults."""
 
 
 @cache
@@ -38,28 +53,135 @@ def experiments(name: str, exhibit: str) -> dict[tuple[str, ...], Experiment]:
     return {cell.values: found.experiment(cell, "paper", 42) for cell in cells}
 
 
-def test_flash_setting() -> None:
-    """CIFAR-10 has 50 clients, FEMNIST 3,550; a fifth is selected for up to 1,500 rounds of five
-    local epochs of Adam with ResNet-18; lambda_T is 1, 10 and 100."""
-    figures = ("table 1", *(f"figure {name}" for name in ("2a", "2b", "3", "4a", "4b", "4c", "4d")))
-    for exhibit in (*figures, "figure 5a and 5b", "figure 2d, all writers"):
-        for made in experiments("flash", exhibit).values():
-            femnist = made.task["data"] == "femnist"
-            assert (made.population, made.participation) == (3550 if femnist else 50, 0.2)
-            assert made.stop.rounds == 1500
-            assert made.task["model"] == "resnet18"
-            assert (made.local.epochs, made.local.optimizer["name"]) == (5, "adam")
-            assert (made.device["a_t"], made.device["lambda_t"]) == (1.0, 10.0)
-            assert made.split.validation == 0.2  # a reading: V_i is a fifth
-    assert {made.device["lambda_t"] for made in experiments("flash", "latency").values()} == {
-        1.0,
-        10.0,
-        100.0,
-    }
+def flat(tables: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield dotted keys and values of nested tables."""
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def over(under: dict[str, Any], tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flat settings with those of ``tables`` over them; another component takes none of the
+    options of the one before."""
+    upper = dict(flat(tables))
+    named = {key.removesuffix("name") for key in upper if key.endswith(".name")}
+    kept = {k: v for k, v in under.items() if not any(k.startswith(name) for name in named)}
+    return kept | upper
+
+
+def wanted(row: Mapping[str, Any], at: int) -> dict[tuple[str, ...], dict[str, Any]]:
+    """Return the settings of the cells of the exhibit ``at`` among those of a row, by hand."""
+    axes: list[dict[str, Any]] = []
+    for blocks in row["axes"]:
+        axes.append({k: v for block in blocks.split("+") for k, v in PAPERS["axes"][block].items()})
+    common = over(dict(flat(PAPERS["common"][row["use"]])), row.get("set", {}))
+    common = {key: value for key, value in common.items() if key not in row.get("drop", ())}
+    if "population" in row:
+        common["population"] = row["population"][at]
+    cells = {}
+    for values in itertools.product(*axes):
+        cells[values] = common
+        for axis, value in zip(axes, values, strict=True):
+            cells[values] = over(cells[values], axis[value])
+            changed = row.get("rows", {}).get(value, {})
+            cells[values] = cells[values] | dict(flat(changed))
+    return cells
+
+
+def setting(made: Experiment, key: str) -> Any:
+    """Return what an experiment has under a dotted key, an option's default where it says none."""
+    head, _, rest = key.partition(".")
+    value: Any = getattr(made, head)
+    if head in BUILD and rest not in ("", "name"):
+        value = getattr(BUILD[head](dict(value)), rest)
+        return list(value) if isinstance(value, tuple) else value
+    for part in rest.split(".") if rest else ():
+        value = value[part] if isinstance(value, Mapping) else getattr(value, part)
+    return value
+
+
+def differences(name: str, exhibit: str) -> list[str]:
+    """Return how an exhibit of a recipe differs from the table by hand: its cells, what they have
+    under each key, and keys that the table does not have."""
+    ((row, at),) = (
+        (row, row["names"].index(exhibit))
+        for row in PAPERS["exhibit"]
+        if row["recipe"] == name and exhibit in row["names"]
+    )
+    found = recipe(name)
+    named = found.named(exhibit)
+    cells, made = wanted(row, at), experiments(name, exhibit)
+    out = [f"cell {' / '.join(cell)}" for cell in cells.keys() ^ made.keys()]
+    if (shown := named.measures[: len(row["measures"])]) != row["measures"]:
+        out.append(f"measures {shown}")
+    if "picture" in row and named.pictures[0] != row["picture"]:
+        out.append(f"picture {named.pictures[0]}")
+    if "seeds" in row and found.seeds(named, "paper") != row["seeds"][at]:
+        out.append(f"seeds {found.seeds(named, 'paper')}")
+    for cell in cells.keys() & made.keys():
+        dump = made[cell].model_dump(exclude_defaults=True, exclude={"name", "seed"})
+        extra = dict(flat(dump)).keys() - cells[cell].keys()
+        out += [f"{' / '.join(cell)}: {key} is set" for key in extra]
+        for key, value in cells[cell].items():
+            if (has := setting(made[cell], key)) != value:
+                out.append(f"{' / '.join(cell)}: {key} is {has!r}, not {value!r}")
+    return out
+
+
+def exhibits(name: str) -> list[str]:
+    """Return the names of a paper's exhibits in the table by hand."""
+    rows = [row["names"] for row in PAPERS["exhibit"] if row["recipe"] == name]
+    return list(itertools.chain(*rows))
+
+
+def sums(name: str, pattern: str) -> list[float]:
+    """Return the sums of the printed values and of their spreads, over the cells whose ``exhibit /
+    cell / measure`` matches."""
+    found = [
+        both
+        for key, both in recipe(name).expected.items()
+        if re.fullmatch(pattern, " / ".join(key))
+    ]
+    return [float(np.nansum(column)) for column in zip(*found, strict=True)]
+
+
+@pytest.mark.parametrize("exhibit", exhibits("flash"))
+def test_flash_setting(exhibit: str) -> None:
+    assert not differences("flash", exhibit)
+
+
+def test_flash_latency() -> None:
+    """lambda_T is 1, 10 and 100."""
+    for (given, _), made in experiments("flash", "latency").items():
+        assert (made.device["a_t"], made.device["lambda_t"]) == (1.0, float(given))
+
+
+FLASH_SUMS = """
+                  noniid30      noise15       noniid30_noise15
+random            453.9 19.6    425.4 19.4    348.5 20.5
+oort              470.5  9.2    463.7  9.8    388.2 16.2
+pyramidfl         478.8  9.0    462.5  9.2    380.1 15.6
+restless_bandit   453.4 15.9    427.7 15.9    349.4 21.4
+neural_bandit     486.9 15.9    469.7 15.3    381.8 17.2
+fedcor            496.0 10.3    475.3 10.7    390.2 15.0
+feel              472.2  9.6    452.9 12.1    382.3 15.2
+flash             503.2  8.7    496.8  9.4    416.2 13.9
+fedavg            531.3 14.2    504.3 15.2    409.3 22.1
+fedprox           548.1 13.2    528.7 14.8    427.2 19.1
+fedbio            550.7 13.9    521.4 14.7    443.5 19.4
+feddf             553.0 15.0    517.5 14.2    427.4 18.9
+fednova           551.4 14.4    516.2 14.4    431.7 19.3
+scaffold          554.5 13.3    523.0 14.0    432.6 18.2
+rhfl              525.9 14.2    562.9 14.5    465.0 18.0
+"""
+"""Sums of the accuracies and of the spreads of Table I as it is printed, panel by panel: of each
+row over the seven aggregations, then of each column over the eight selectors."""
 
 
 def test_flash_table_1_has_the_printed_rows_and_columns() -> None:
-    """The printed selectors and aggregations in the three settings; FLASH's loss in its own row
+    """The printed cells, their figures, and the settings of each; FLASH's loss in its own row
     alone, but for the row that the paper does not have."""
     made = experiments("flash", "table 1")
     printed = {
@@ -69,121 +191,173 @@ def test_flash_table_1_has_the_printed_rows_and_columns() -> None:
     }
     assert len(printed) == 3 * 7 * 8
     assert {cell for cell in made if cell[2] != "random_robust"} == printed
-    assert {cell[2] for cell in printed} == RULES
-    for (setting, _, rule), experiment in made.items():
-        share = 0.3 if setting.startswith("noniid30") else 0.0
-        assert experiment.partition == {"name": "skewed_share", "share": share}
-        noisy = setting.endswith("noise15")
-        assert experiment.label_noise.get("mean") == (0.15 if noisy else None)
-        assert (experiment.loss == ROBUST) == (rule in ("flash", "random_robust"))
+    panels, *lines = (line.split() for line in FLASH_SUMS.strip().splitlines())
+    for line, *figures in lines:
+        for at, panel in enumerate(panels):
+            pattern = rf"table 1 / {panel} / (\w+ / )?{line}( / \w+)? / peak"
+            by_hand = [float(figure) for figure in figures[2 * at : 2 * at + 2]]
+            assert sums("flash", pattern) == pytest.approx(by_hand, abs=1e-9), (panel, line)
+    expected = recipe("flash").expected
+    for rule in PAPERS["axes"]["rules"]:
+        cell = f"noniid30_noise15 / fedavg / {rule}"
+        again = expected["cifar-10, fedavg column", cell, "peak"]
+        assert again == expected["table 1", cell, "peak"]
+    assert not differences("flash", "table 1")
 
 
-def levels(exhibit: str) -> set[tuple[float, float]]:
-    """Return the noise levels and shares of skewed clients of an exhibit, in percent."""
-    return {
-        (
-            round(100 * made.label_noise.get("mean", 0.0)),
-            round(100 * made.partition.get("share", 0.0)),
-        )
-        for made in experiments("flash", exhibit).values()
-    }
+def test_flash_and_the_neural_bandit_score_contexts_of_the_received_model() -> None:
+    """In every table and figure of the paper. Round 1 measures w^0, of which all ratios are 1;
+    round 2 measures w^1 with half the losses, and its cohort is chosen by w^0's."""
+    ids = np.arange(3)
+    rules = [
+        (exhibit, cell, made.selector)
+        for exhibit in exhibits("flash")
+        for cell, made in experiments("flash", exhibit).items()
+        if made.selector["name"] in ("flash", "neural_bandit")
+    ]
+    assert len(rules) == 2 * 3 * 7 + 4 * 9 + 2 * 9 + 20 + 2 * 2 + 20 + 25 + 3 * 6
+    for record in {repr(record): record for _, _, record in rules}.values():
+        selector = selectors.build(dict(record))
+        assert isinstance(selector, Selector)
+        rule = selector.rule
+        assert isinstance(rule, ContextualBandit)
+        for t, loss in ((1, 4.0), (2, 2.0)):
+            assert selector.probe(t, ids, 3).tolist() == [0, 1, 2]
+            signals = {name: np.full(3, loss) for name in ("robust_loss", "val_loss")}
+            selector.observe(t, Reports(ids, Outcome.PROBED, signals=signals))
+            if t == 1:
+                selector.select(1, ids, 3)
+                seconds = {"duration": np.ones(3)}
+                selector.observe(1, Reports(ids, Outcome.ACCEPTED, signals=seconds))
+        scored = rule.features(selector.state.clients, ids)
+        losses = [name.endswith("loss") for name in rule.feature_names]
+        assert (scored[:, losses] == 1.0).all()
 
 
-def test_flash_levels_and_rules_of_figures_2_and_3() -> None:
-    """Noise from 5 to 25 %, skew up to the paper's 40 %, one of them at a time in Figure 2 with all
-    eight rules, both in Figure 3 with FLASH and FedCor."""
-    noise, skew = (5, 10, 15, 20, 25), (10, 20, 30, 40)
-    for part, wanted in (
-        ("a", {(level, 0) for level in noise}),
-        ("b", {(0, level) for level in skew}),
-        ("c", {(level, 0) for level in noise}),
-        ("d", {(0, level) for level in skew}),
-    ):
-        assert levels(f"figure 2{part}") == wanted
-        assert {cell[1] for cell in experiments("flash", f"figure 2{part}")} == RULES
-    assert levels("figure 3") == {(a, b) for a in noise for b in skew}
-    assert {cell[2] for cell in experiments("flash", "figure 3")} == {"flash", "fedcor"}
-    assert {
-        made.population for made in experiments("flash", "figure 2d, all writers").values()
-    } == {3550}
-
-
-def test_flash_figure_4_changes_one_thing() -> None:
-    """In 4a and 4b the learner alone: all train with FLASH's loss and begin with everybody. In 4c
-    and 4d one element of the context is left out at a time."""
-    for part, wanted in (("a", {(15, 0)}), ("b", {(0, 30)})):
-        made = experiments("flash", f"figure 4{part}")
-        assert levels(f"figure 4{part}") == wanted
-        rules = {values: dict(experiment.selector) for values, experiment in made.items()}
-        assert rules.pop(("linear",)) == {"name": "flash", "measured_on": "received"}
-        assert {rule.pop("first_round") for rule in rules.values()} == {"all"}
-        assert {rule["name"] for rule in rules.values()} == {"neural_bandit", "restless_bandit"}
-        assert len({repr(e.replace({"selector": "uniform"})) for e in made.values()}) == 1
-        assert all(experiment.loss == ROBUST for experiment in made.values())
-    for part in "cd":
-        made = experiments("flash", f"figure 4{part}")
-        dropped = {
-            cell[1]: experiment.selector.get("drop", "none") for cell, experiment in made.items()
-        }
-        assert dropped == {
-            name: name for name in ("none", "robust_loss", "val_loss", "duration", "reward")
-        }
-        assert levels(f"figure 4{part}") == levels(f"figure 2{'ba'['cd'.index(part)]}")
-
-
-@pytest.mark.parametrize(
-    ("exhibit", "data"),
-    [
-        ("figure 5a and 5b", "cifar10"),
-        ("figure 5c and 5d", "femnist"),
-        ("figure 5c and 5d, all writers", "femnist"),
+BOLT_SUMS = {
+    "1": [
+        (r"table 1 / slope / iid / \w+ / mse", 29.4810, 0),
+        (r"table 1 / slope / noniid / \w+ / mse", 291.3134, 0),
+        (r"table 1 / intercept / iid / \w+ / mse", 0.2335, 0),
+        (r"table 1 / intercept / noniid / \w+ / mse", 8.2386, 0),
+        (r"table 1 / \w+ / \w+ / random / mse", 82.9432, 0),
+        (r"table 1 / \w+ / \w+ / power_of_choice / mse", 82.7733, 0),
+        (r"table 1 / \w+ / \w+ / active_fl / mse", 82.7246, 0),
+        (r"table 1 / \w+ / \w+ / fedcvr_bolt / mse", 80.8254, 0),
     ],
-)
-def test_flash_six_pairs_of_weights(exhibit: str, data: str) -> None:
-    made = experiments("flash", exhibit)
-    weights = {
-        (experiment.loss.get("alpha", 0.1), experiment.loss.get("beta", 4.0))
-        for experiment in made.values()
-    }
-    assert len(made) == 6
-    assert weights == PAIRS[data]
-    assert {experiment.task["data"] for experiment in made.values()} == {data}
+    "2": [
+        (r"table 2a / synthetic / \w+ / final", 303.35, 0),
+        (r"table 2b / mnist / \w+ / final", 346.42, 0),
+        (r"table 2c / cifar10 / \w+ / final", 214.77, 0),
+        (r"table 2\w / (synthetic|mnist|cifar10) / random / final", 210.32, 0),
+        (r"table 2\w / (synthetic|mnist|cifar10) / power_of_choice / final", 207.30, 0),
+        (r"table 2\w / (synthetic|mnist|cifar10) / active_fl / final", 221.08, 0),
+        (r"table 2\w / (synthetic|mnist|cifar10) / fedcvr_bolt / final", 225.84, 0),
+    ],
+    "3": [
+        (r"table 3 / slope / iid / \w+ / mse", 24.5550, 9.6155),
+        (r"table 3 / slope / noniid / \w+ / mse", 225.6467, 99.5978),
+        (r"table 3 / intercept / iid / \w+ / mse", 0.8504, 1.3942),
+        (r"table 3 / intercept / noniid / \w+ / mse", 6.4767, 2.9089),
+        (r"table 3 / \w+ / \w+ / random / mse", 64.9524, 27.7030),
+        (r"table 3 / \w+ / \w+ / power_of_choice / mse", 65.2173, 27.8468),
+        (r"table 3 / \w+ / \w+ / active_fl / mse", 64.9141, 29.4801),
+        (r"table 3 / \w+ / \w+ / fedcvr_bolt / mse", 62.4450, 28.4865),
+    ],
+    "4": [
+        (r"table 4a / synthetic / \w+ / final", 308.21, 8.34),
+        (r"table 4b / mnist / \w+ / final", 352.68, 8.88),
+        (r"table 4c / cifar10 / \w+ / final", 210.45, 9.99),
+        (r"table 4\w / (synthetic|mnist|cifar10) / random / final", 212.44, 4.72),
+        (r"table 4\w / (synthetic|mnist|cifar10) / power_of_choice / final", 212.91, 9.39),
+        (r"table 4\w / (synthetic|mnist|cifar10) / active_fl / final", 219.26, 10.33),
+        (r"table 4\w / (synthetic|mnist|cifar10) / fedcvr_bolt / final", 226.73, 2.77),
+    ],
+}
+"""Sums of the errors or accuracies, and of the two deviations behind them, of each row and column
+of a table as it is printed."""
+AGAIN = [
+    ("table 2a", "synthetic", "final", "table 2a", "synthetic_equal", "final"),
+    ("table 2a", "synthetic", "final", "table 2a", "synthetic", "pooled"),
+    ("table 4a", "synthetic", "final", "table 4a", "synthetic_equal", "final"),
+    ("table 4a", "synthetic", "final", "table 4a", "synthetic", "pooled"),
+    ("table 4b", "mnist", "final", "released code, MNIST", "mnist", "final"),
+    ("table 4c", "cifar10", "final", "released code, CIFAR-10", "cifar10", "final"),
+]
+"""Where a printed row stands once more."""
 
 
-def test_fedcvr_bolt_setting() -> None:
-    """100 clients, 10 a round, batches of 100, rate 0.01, ten local epochs of SGD, 100 rounds
-    (MNIST 200), the mean over the clients' own test sets; d = 2m; 30 random rounds."""
-    for part, rounds in (("a", 100), ("b", 200), ("c", 100)):
-        for cell, made in experiments("fedcvr_bolt", f"table 4{part}").items():
-            assert (made.population, made.cohort, made.stop.rounds) == (100, 10, rounds)
-            local = made.local
-            assert (local.epochs, local.batch_size, local.optimizer["lr"]) == (10, 100, 0.01)
-            assert local.optimizer["name"] == "sgd"
-            assert made.split.test == "client"
-            assert made.weights == "examples"
-            if cell[1] == "power_of_choice":
-                assert (made.selector["d"], made.cohort) == (20, 10)
-            if cell[1] == "active_fl":
-                assert [made.selector[f"alpha{i}"] for i in (1, 2, 3)] == [0.8, 1.0, 0.0]
-    assert recipe("fedcvr_bolt").measures(recipe("fedcvr_bolt").named("table 4b"))[0] == "final"
+@pytest.mark.parametrize("table", "1234")
+def test_fedcvr_bolt_table(table: str) -> None:
+    """The settings of a table's cells and the figures printed for them."""
+    for exhibit in exhibits("fedcvr_bolt"):
+        if exhibit.startswith(f"table {table}"):
+            assert not differences("fedcvr_bolt", exhibit)
+    for pattern, *by_hand in BOLT_SUMS[table]:
+        assert sums("fedcvr_bolt", pattern) == pytest.approx(by_hand, abs=1e-9), pattern
+    expected = recipe("fedcvr_bolt").expected
+    for exhibit, first, measure, *(other, second, also) in AGAIN:
+        for method in PAPERS["axes"]["methods"] if exhibit.startswith(f"table {table}") else ():
+            a = expected[exhibit, f"{first} / {method}", measure]
+            assert expected[other, f"{second} / {method}", also] == pytest.approx(a, nan_ok=True)
 
 
 def test_fedcvr_bolt_networks() -> None:
-    """Dirichlet 0.1; a perceptron 784-200-200-10, whose last layer has 2,010 numbers; two
-    convolutions with pools and two linear layers; 610 numbers on Synthetic."""
-    found = {
-        part: next(iter(experiments("fedcvr_bolt", f"table 4{part}").values())) for part in "bc"
+    """784-200-200-10; two convolutions of 5x5 with pools, which leave 64 x 5 x 5 numbers of 32 x
+    32, and two linear layers, 259,914 numbers in all; pixels in [0, 1]."""
+    wanted = {
+        "b": [(200, 784), (200, 200), (10, 200)],
+        "c": [(32, 3, 5, 5), (64, 32, 5, 5), (128, 64 * 5 * 5), (10, 128)],
     }
-    shapes = {"b": (1, 28, 28), "c": (3, 32, 32)}
-    kinds = {}
-    for part, made in found.items():
-        assert made.partition == {"name": "dirichlet", "alpha": 0.1}
-        module = factory(made.task["model"], shapes[part], 10)()
-        layers = [layer for layer in module.modules() if list(layer.parameters(recurse=False))]
-        kinds[part] = [type(layer).__name__ for layer in layers]
-        last = sum(p.numel() for p in layers[-1].parameters())
-        assert last == (2010 if part == "b" else 1290)
-    assert kinds == {"b": ["Linear"] * 3, "c": ["Conv2d"] * 2 + ["Linear"] * 2}
+    for part, shape in (("b", (1, 28, 28)), ("c", (3, 32, 32))):
+        for made in experiments("fedcvr_bolt", f"table 4{part}").values():
+            assert made.task["scale"] == "unit"
+            weights = factory(made.task["model"], shape, 10)().parameters()
+            assert [tuple(p.shape) for p in weights if p.ndim > 1] == wanted[part]
+            assert made.partition == {"name": "dirichlet", "alpha": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("exhibit", "layer", "coordinates"),
+    [
+        ("table 3", 1, 1),
+        ("table 3", 2, 2),
+        ("table 4a", 60 * 10 + 10, 610),
+        ("table 4b", 200 * 10 + 10, 2010),
+        ("table 4c", 128 * 10 + 10, 300),
+        ("table 4b", 2011, 300),
+    ],
+)
+def test_fedcvr_bolt_coordinates(exhibit: str, layer: int, coordinates: int) -> None:
+    """How many numbers of a last layer the rule of an exhibit looks at: all of them, but 300 on
+    CIFAR-10, and of a layer larger than MNIST's."""
+    for cell, made in experiments("fedcvr_bolt", exhibit).items():
+        if cell[-1] == "fedcvr_bolt":
+            selector = selectors.build(dict(made.selector))
+            last = {"num_examples": np.ones(2), "last_layer": np.zeros((2, layer))}
+            selector.observe(0, Reports(np.arange(2), Outcome.ENROLLED, signals=last))
+            assert len(selector.state.initial) == coordinates
+
+
+@pytest.mark.parametrize("exhibit", exhibits("fedcvr_bolt"))
+def test_fedcvr_bolt_power_of_choice(exhibit: str) -> None:
+    """Of 100 clients d = 2m = 20 are asked for the loss of the global model on their test part, and
+    the ten highest of these are chosen."""
+    ids = np.arange(100)
+    (record,) = {
+        repr(made.selector): made.selector
+        for cell, made in experiments("fedcvr_bolt", exhibit).items()
+        if cell[-1] == "power_of_choice"
+    }.values()
+    selector = selectors.build(dict(record))
+    sizes = {"num_examples": np.ones(100)}
+    selector.observe(0, Reports(ids, Outcome.ENROLLED, signals=sizes))
+    asked = selector.probe(1, ids, 10)
+    assert len(asked) == 20
+    assert selector.rule.needs().probed == {"test_loss": None}
+    losses = {"test_loss": asked.astype(float)}
+    selector.observe(1, Reports(asked, Outcome.PROBED, signals=losses))
+    assert sorted(selector.select(1, ids, 10).ids) == sorted(asked)[10:]
 
 
 @pytest.mark.parametrize("exhibit", ["table 1", "table 3", "table 3, fitted"])

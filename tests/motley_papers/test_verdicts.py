@@ -76,7 +76,8 @@ def test_a_mean_over_cells_of_which_one_has_no_run_is_not_tested():
 def test_spreads_over_seeds_are_compared_by_deviations_from_the_median():
     """a lies at its median 10 and .1, .1, .2, .2 from it, b at 20 and 1, 1, 2, 2: deviations
     differ by 0, .9, .9, 1.8, 1.8, mean 1.08 with s = .753, half width 2.776445 s / sqrt 5 = .935;
-    the means, which differ by 10, do not count, nor what is printed of them."""
+    the means, which differ by 10, do not count, nor what is printed of them. Numbers 0, 1 and 5 lie
+    1, 0 and 4 from their median, 5/3 on average; from their mean they would lie 2, 1 and 3."""
     spreads = {"of": "spread", "lower": {"method": "a"}, "than": {"method": "b"}}
     seen = values(a=[10, 10.1, 9.9, 10.2, 9.8], b=[20, 21, 19, 22, 18])
     found = judge(claim(**spreads), TABLE, seen, {("final", ("a",)): 5.0, ("final", ("b",)): 1.0})
@@ -90,6 +91,8 @@ def test_spreads_over_seeds_are_compared_by_deviations_from_the_median():
     assert row.cells[5].text.startswith("deviation over seeds of final (%): ")
     turned = {"of": "spread", "lower": {"method": "b"}, "than": {"method": "a"}}
     assert judge(claim(**turned), TABLE, seen).verdict == "contradicted"
+    (skewed,) = judge(claim(**spreads), TABLE, values(a=[0, 1, 5], b=[7, 7, 7])).contrasts
+    assert (skewed.ours.mean, skewed.rival.mean) == (pytest.approx(5 / 3), 0)
 
 
 def test_the_interval_is_student_s():

@@ -15,19 +15,29 @@ from motley.experiments.build import build
 
 
 @pytest.mark.parametrize(
-    ("alpha", "beta", "wanted"), [(0.1, 4.0, 5.249384), (1.0, 8.0, 10.883770), (0.0, 0.0, 0.356675)]
+    ("alpha", "beta", "wanted", "gradient"),
+    [
+        (0.1, 4.0, 5.249384, [-3.65, 2.43, 1.22]),
+        (1.0, 8.0, 10.883770, [-6.92, 4.58, 2.34]),
+        (0.0, 0.0, 0.356675, [-0.3, 0.2, 0.1]),
+    ],
 )
-def test_the_worked_numbers(alpha, beta, wanted):
+def test_the_worked_numbers(alpha, beta, wanted, gradient):
     """p = (.7, .2, .1), y = 0, z = (.6, .3, .1): CE = -ln .7 = .356675, CE(z) = -.6 ln .7 - .3 ln
     .2 - .1 ln .1 = .927095, RCE = 4 (1 - .7) = 1.2; then .356675 + .1 * .927095 + 4 * 1.2 =
-    5.249384 and .356675 + .927095 + 8 * 1.2 = 10.883770."""
+    5.249384 and .356675 + .927095 + 8 * 1.2 = 10.883770. By the outputs: CE p - (1, 0, 0) = (-.3,
+    .2, .1), CE(z) p - z = (.1, -.1, 0), RCE -4 p_0 ((1, 0, 0) - p) = (-.84, .56, .28); so -.3 + .01
+    - 3.36 = -3.65 and so on."""
     assert -0.6 * math.log(0.7) - 0.3 * math.log(0.2) - 0.1 * math.log(0.1) == pytest.approx(
         0.927095, abs=5e-7
     )
     outputs = torch.tensor([[0.7, 0.2, 0.1]], dtype=torch.float64).log() + 3.0
     z = torch.tensor([[0.6, 0.3, 0.1]], dtype=torch.float64)
-    loss = FlashRobust(alpha, beta).loss(outputs, torch.tensor([0]), {"pseudo": z})
+    robust = FlashRobust(alpha, beta)
+    loss = robust.loss(outputs, torch.tensor([0]), {"pseudo": z})
     assert loss.item() == pytest.approx(wanted, abs=5e-7)
+    slope = robust.gradient(outputs, torch.tensor([0]), {"pseudo": z})
+    assert slope.tolist() == [pytest.approx(gradient, abs=1e-12)]
 
 
 def test_without_its_extra_terms_it_is_cross_entropy():
@@ -56,11 +66,23 @@ def test_the_gradient_by_hand_is_autograds(prepared):
 
 
 def test_pseudo_labels_are_the_received_models():
+    """The received model says (.6, .3, .1) of a sample of class 0. A model that has moved on to
+    (.7, .2, .1) is pulled by p - z = (.1, -.1, 0) with alpha, and by nothing where z is its own
+    p."""
     forward = nn.Linear(3, 4)
     inputs = torch.randn(6, 3)
     with torch.no_grad():
         extra = FlashRobust().prepare(None, forward, inputs, torch.zeros(6, dtype=torch.long))
         torch.testing.assert_close(extra["pseudo"], forward(inputs).softmax(-1))
+    targets = torch.tensor([0])
+    z = torch.tensor([[0.6, 0.3, 0.1]], dtype=torch.float64)
+    for pseudo, pull in (({"pseudo": z}, [0.1, -0.1, 0.0]), ({}, [0.0, 0.0, 0.0])):
+        outputs = torch.tensor([[0.7, 0.2, 0.1]], dtype=torch.float64).log().requires_grad_()
+        (whole, plain) = (
+            torch.autograd.grad(FlashRobust(alpha, 0.0).loss(outputs, targets, pseudo), outputs)[0]
+            for alpha in (1.0, 0.0)
+        )
+        assert (whole - plain).tolist() == [pytest.approx(pull, abs=1e-12)]
 
 
 def test_confident_mistakes_stay_bounded():

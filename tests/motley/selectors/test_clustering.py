@@ -25,6 +25,7 @@ from motley.selectors.common.clustering import (
     similarity,
     unit_rows,
 )
+from motley.selectors.fedcvr_bolt import FedCvrBolt
 
 PLANTED = np.repeat(100.0 * np.eye(4), 5, axis=0) + Key(0).normal(np.arange(20), 4)
 
@@ -127,9 +128,9 @@ def test_nearest_centre_by_hand():
 
 
 def test_worked_similarities():
-    """Methods 6, FedCVR-Bolt (c)."""
+    """FedCVR-Bolt's (c), with its g."""
     x = np.array([[1.0, 0], [0.8, 0.6], [0, 1]])
-    w = similarity(x, "gaussian")
+    w = similarity(x, "gaussian", FedCvrBolt().g)
     np.testing.assert_allclose(w[np.triu_indices(3, 1)], [0.343737, 0.080177, 0.247766], atol=1e-6)
     np.testing.assert_allclose(np.diag(w), [0.553816, 0.471776, 0.631049], atol=1e-6)
     np.testing.assert_allclose(

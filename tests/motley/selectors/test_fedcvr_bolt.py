@@ -252,7 +252,7 @@ def dense_round(rule, c, theta, mean, labels, done, models, t, warm):
 )
 def test_factor_form_equals_dense_form_at_100_clients(rule):
     """16 rounds of 10 from K = 100, D' = 4, some clients silent: means, C alpha, diag C, C and v
-    agree to 1e-5."""
+    agree to 1e-5. C(1) = 0: nobody is worth anything before the first round."""
     K = 100
     m = 10
     width = 4
@@ -262,6 +262,7 @@ def test_factor_form_equals_dense_form_at_100_clients(rule):
     start = rng.normal(size=width)
     home = rng.normal(size=(5, width))[np.arange(K) % 5]
     selector = enrolled(rule, ids, start, sizes)
+    assert not rule.value(selector.state, ids).any()
     c = np.zeros((width, K, K))
     theta = np.tile(start, (K, 1))
     mean = np.tile(start, (K, 1))
@@ -710,7 +711,7 @@ def test_two_planted_groups_are_recovered(similar, exact_up_to):
     labels = rule.labels(selector.state, 2)
     assert (labels == labels[ids % 2]).all()
     assert labels[0] != labels[1]
-    for seed in range(5):
+    for seed in range(30):
         assert sorted(rule.select(selector.state, context(2, ids, 2, seed)).ids % 2) == [0, 1]
 
 
@@ -753,14 +754,16 @@ def test_one_client_per_coalition_and_beta_0_is_uniform_within():
     assert (abs(counts / n - p) <= 4.5 * np.sqrt(p * (1 - p) / n) + 1e-9).all()
 
 
-def test_warm_up_is_uniform_and_then_clusters_are_ready():
-    selector = enrolled(FedCvrBolt(warm_up=2), np.arange(6), np.ones(2))
-    cohort = selector.select(2, np.arange(6), 3)
-    assert cohort.notes["cv_probability"] == 0
-    assert cohort.notes["max_probability"] == 0.5
-    report(selector, 1, cohort.ids, np.ones((3, 2)))
-    assert selector.state.coalitions == 0
-    report(selector, 2, cohort.ids, np.eye(3, 2) + 1)
+@pytest.mark.parametrize(("rule", "rounds"), [(FedCvrBolt(warm_up=2), 2), (FedCvrBolt(), 30)])
+def test_warm_up_is_uniform_and_then_clusters_are_ready(rule, rounds):
+    """30 rounds where nothing else is said: 3 of 6 clients with probability 1/2 each."""
+    selector = enrolled(rule, np.arange(6), np.ones(2))
+    for t in range(1, rounds + 1):
+        assert selector.state.coalitions == 0
+        cohort = selector.select(t, np.arange(6), 3)
+        assert cohort.notes["cv_probability"] == 0
+        assert cohort.notes["max_probability"] == 0.5
+        report(selector, t, cohort.ids, np.eye(3, 2) + 1)
     assert selector.state.coalitions == 3
 
 

@@ -205,6 +205,7 @@ def test_contexts_of_the_received_model_by_hand():
     )
     assert selector.state.b.tolist() == [0, 0, 0, 0]
     v = selector.state.v
+    assert selector.probe(2, IDS, 2).tolist() == [0, 1, 2]
     selector.observe(2, probed(IDS, [4.5, 5, 4], [1, 9, 4]))
     np.testing.assert_allclose(scored(), [[1, 1, 1, 0]] * 3)
     assert selector.select(2, IDS, 2).ids.tolist() == [0, 1]
@@ -273,7 +274,9 @@ def test_late_and_dropped_clients_are_not_learnt_from():
 def test_schedules():
     """analysis at s = 3, d = 4: R sqrt(4 log((1 + 3 L^2) / .05)) + S with R = 2, S = 3, L = 2: log
     260 = 5.560682, 2 sqrt(22.242727) + 3 = 12.432439. The algorithm counts K clients in every step,
-    the analysis none."""
+    the analysis none. With lambda = 4 the algorithm's first term is 2 instead of 1, and the
+    analysis has 1 + 3 L^2 / 4 = 4 in the logarithm and 2 S behind it: log 80 = 4.382027,
+    2 sqrt(17.528107) + 6 = 14.373316."""
     assert [round(FLASH().exploration(s, 4, 50), 6) for s in (0, 1, 10)] == [
         4.461637,
         6.264051,
@@ -282,6 +285,10 @@ def test_schedules():
     assert FLASH(schedule="analysis", noise=2.0, theta_norm=3.0, x_norm=2.0).exploration(
         3, 4, 10**6
     ) == pytest.approx(12.432439, abs=1e-6)
+    assert FLASH(lam=4.0).exploration(1, 4, 50) == pytest.approx(7.264051, abs=1e-6)
+    assert FLASH(schedule="analysis", lam=4.0, noise=2.0, theta_norm=3.0, x_norm=2.0).exploration(
+        3, 4, 10**6
+    ) == pytest.approx(14.373316, abs=1e-6)
     assert FLASH(schedule="constant", g=0.3).exploration(7, 4, 50) == 0.3
 
 

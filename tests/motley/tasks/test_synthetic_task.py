@@ -45,7 +45,11 @@ def test_a_client_depends_on_its_number_and_the_key_alone() -> None:
 def test_clients_drawn_together_are_those_drawn_one_by_one(
     at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client's own stream gives v, the rule and the samples, in this order."""
+    """A client's own stream gives v, the rule and the samples, in this order; 60 features, 10
+    classes and (1, 1) where nothing is said."""
+    said_nothing = Synthetic()
+    assert (said_nothing.dim, said_nothing.classes) == (60, 10)
+    assert (said_nothing.alpha, said_nothing.beta) == (1.0, 1.0)
     monkeypatch.setattr("motley.tasks.synthetic._AT_ONCE", at_once)
     monkeypatch.setattr("motley.tasks.synthetic._BLOCK", 4)
     task = Synthetic(alpha=0.5, beta=2.0, sizes="equal", examples=5, dim=3, classes=2)

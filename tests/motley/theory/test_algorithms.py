@@ -273,10 +273,14 @@ def test_scaffold_under_momentum_is_not_inflated() -> None:
 
 
 def test_a_dropped_client_keeps_its_variate() -> None:
-    """Client 1's second upload is rejected: its variate stays as it was."""
-    simulation = simulate(taus=(2, 2), rounds=3, algorithm="scaffold", lr=0.1)
+    """m = (0, 10), x = 4, lr .1, two steps. Round 1: y = (3.24, 5.14), c_k = (3.8, -5.7), x = 4.19,
+    c = -.95. Client 1's second upload is rejected: its variate stays as it was; client 0 steps
+    along w - 4.75 to 4.2964, c_0 = 4.218, c = -.95 + .418 / 2 = -.741. In round 3 client 1 steps
+    along w - 10 + 5.7 - .741: 4.37086, 4.437874, and c_1 = -5.7 + .741 - .141474 / .2."""
+    simulation = simulate(taus=(2, 2), rounds=3, algorithm="scaffold", lr=0.1, start=4.0)
     simulation.step()
     before = simulation.state.clients.client_states[1]["c"].clone()
+    assert before.item() == pytest.approx(-5.7, rel=1e-12)
     lost = simulation.engine.train
 
     def failing(jobs, *rest):
@@ -292,6 +296,10 @@ def test_a_dropped_client_keeps_its_variate() -> None:
     simulation.engine.train = failing
     simulation.step()
     assert torch.equal(simulation.state.clients.client_states[1]["c"], before)
+    simulation.engine.train = lost
+    simulation.step()
+    now = simulation.state.clients.client_states[1]["c"].item()
+    assert now == pytest.approx(-5.66637, rel=1e-12)
 
 
 def test_fednova_by_hand() -> None:

@@ -43,10 +43,14 @@ def test_log_normal_seconds():
 
 def test_shifted_exponential_full_work():
     """T = a N + Exp(mean lambda N): N = 500, lambda = 10 has mean 5500, deviation 5000, and never
-    less than 500."""
-    whole = seconds(devices.ShiftedExponential(1, 10)) * 10
-    assert within(whole, 5500, 5000**2)
-    assert whole.min() >= 500
+    less than 500; N = 20 mean 220, deviation 200, and never less than 20. Every round has a draw of
+    its own."""
+    device = devices.ShiftedExponential(1, 10)
+    for n in (500, 20):
+        whole = seconds(device, examples=n) * 10
+        assert within(whole, 11 * n, (10 * n) ** 2)
+        assert whole.min() >= n
+        assert (seconds(device, examples=n, round_index=2) * 10 != whole).all()
 
 
 def test_slowest_of_ten_shifted_exponentials():

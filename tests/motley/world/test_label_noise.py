@@ -83,11 +83,18 @@ def test_a_third_of_the_clients(noise):
     ("a", "deviation"), [(5, 0.02169), (10, 0.02985), (15, 0.03553), (20, 0.03980), (25, 0.04309)]
 )
 def test_beta_rates(a, deviation):
-    """BetaNoise(a, 100 - a) has mean a / 100 and deviation sqrt(a (100 - a) / (10^4 101))."""
+    """BetaNoise(a, 100 - a) has mean a / 100 and deviation sqrt(a (100 - a) / (10^4 101)). Of a
+    client's 400 labels the nearest number to its rate is wrong, and a wrong one is each of the
+    other nine classes as often: of W of them a Binomial(W, 1/9)."""
     assert round(np.sqrt(a * (100 - a) / (1e4 * 101)), 5) == deviation
     rates = BetaNoise(a / 100).rates(KEY, np.arange(20_000))
     assert abs(rates.mean() - a / 100) < 4 * deviation / np.sqrt(20_000)
     assert abs(rates.std() / deviation - 1) < 0.03
+    labels, own = noisy(BetaNoise(a / 100))
+    assert (wrong_share(labels) == np.rint(own * 400) / 400).all()
+    ahead = np.bincount((labels - LABELS) % 10, minlength=10)[1:]
+    total = ahead.sum()
+    assert np.abs(ahead - total / 9).max() < 4.5 * np.sqrt(total * 8 / 81)
 
 
 def test_beta_flips_what_it_says():
