@@ -25,6 +25,7 @@ from motley_advice.explanation.causes import (
     combined,
     harmless_of,
     joined,
+    leaves,
 )
 from motley_advice.explanation.compared_results import (
     Given,
@@ -102,7 +103,13 @@ class ExplanationPlan:
     def number_of_runs(self) -> int:
         """The runs of the plan, those that are there already among them; combinations that differ
         only in how the figure is read share theirs."""
-        return _distinct(self._made.values()) * len(self.seeds)
+        if self.a.of_seed is self.b.of_seed is None:
+            return _distinct(self._made.values()) * len(self.seeds)
+        return _distinct(
+            self.experiment(combination, seed)
+            for combination in self.combinations
+            for seed in self.seeds
+        )
 
     @property
     def ends(self) -> tuple[Combination, Combination]:
@@ -112,12 +119,7 @@ class ExplanationPlan:
     @property
     def identity(self) -> str:
         """Twelve hex digits that name both experiments, whatever the seeds and the budget."""
-        return digest_of(
-            [
-                side.with_seed(side.seeds[0]).experiment.replace({"seed": 0}).result_id()
-                for side in (self.a, self.b)
-            ]
-        )
+        return digest_of([_ids(side) for side in (self.a, self.b)])
 
     def name(self, combination: Combination) -> str:
         """Return a combination in words: ``A with weights of B``, or ``B`` for all causes."""
@@ -160,6 +162,13 @@ class ExplanationPlan:
         return lines
 
 
+def _ids(side: Side) -> list[str]:
+    """Return the ids of the results of a side: that of each of its own seeds where more than the
+    key ``seed`` goes with it."""
+    seeds = side.seeds if side.of_seed is not None else side.seeds[:1]
+    return [side.with_seed(seed).experiment.replace({"seed": 0}).result_id() for seed in seeds]
+
+
 def _listed(seeds: Sequence[int]) -> str:
     return ", ".join(map(str, seeds))
 
@@ -184,6 +193,22 @@ def _experiment(a: Side, b: Side, causes: Sequence[Cause], combination: Combinat
         if side.experiment.own_task is not None and side.document["task"] == keys["task"]:
             keys["task"] = side.experiment.own_task
     return Experiment(**keys)
+
+
+def _pairs(a: Side, b: Side, seeds: Sequence[int]) -> list[tuple[Side, Side]]:
+    """Return both sides with each seed; one pair where no more than the key ``seed`` goes with
+    it."""
+    if a.of_seed is b.of_seed is None:
+        return [(a, b)]
+    return [(a.with_seed(seed), b.with_seed(seed)) for seed in seeds]
+
+
+def _unlike_pairs(pairs: Sequence[tuple[Side, Side]]) -> list[tuple[Side, Side]]:
+    """Return the first pair of those that differ in the same keys."""
+    firsts: dict[frozenset[str], tuple[Side, Side]] = {}
+    for a, b in pairs:
+        firsts.setdefault(frozenset(row.key for row in leaves(a.document, b.document)), (a, b))
+    return list(firsts.values())
 
 
 def plan_of(
@@ -231,20 +256,26 @@ def plan_of(
         for side, reading in zip((side_a, side_b), readings, strict=True)
     )
     alike = _same_cohort(side_a, side_b)
-    causes = causes_of(side_a.document, side_b.document, cohort_alike=alike)
+    pairs = _pairs(side_a, side_b, planned_seeds)
+    causes = causes_of(
+        [a.document for a, _ in pairs], [b.document for _, b in pairs], cohort_alike=alike
+    )
     harmless = harmless_of(side_a.document, side_b.document, causes)
     recorded = recorded_differences(side_a, side_b)
     if not causes:
         raise _nothing(side_a, side_b, harmless, recorded)
     check = BuildCheck(data)
-    for name, side in (("A", side_a), ("B", side_b)):
-        reason = check.of(side.experiment)
-        if reason is not None:
-            raise ConfigError(f"{name}, {side.label}, cannot run: {reason}")
+    unlike = _unlike_pairs(pairs)
+    for pair in unlike:
+        for name, side in zip("AB", pair, strict=True):
+            reason = check.of(side.experiment)
+            if reason is not None:
+                raise ConfigError(f"{name}, {side.label}, cannot run: {reason}")
 
     def refusal(tried: Sequence[Cause], combination: Combination) -> UserError | None:
         try:
-            return check.of(_experiment(side_a, side_b, tried, combination))
+            reasons = (check.of(_experiment(*pair, tried, combination)) for pair in unlike)
+            return next(filter(None, reasons), None)
         except UserError as error:
             return error
 
