@@ -191,6 +191,8 @@ def test_a_budget_chooses_the_plan() -> None:
         ({"round": "last,best,last"}, "--round: got .*; expected one value, or A's and B's"),
         ({"seeds": [1, 1]}, "--seeds: got '1, 1'; expected each seed once"),
         ({"printed": 61.99}, "--printed: got 61.99, and accuracy lies between 0 and 1; .* 0.6199"),
+        ({"printed": 0.5, "printed_runs": 0}, "--printed-runs: got 0; expected the runs that"),
+        ({"printed_runs": 3}, "--printed-runs: got 3 and no printed number"),
         ({"overrides": ["cohorts=3"]}, r"cohorts: there is no such key \(did you mean 'cohort'"),
     ],
 )

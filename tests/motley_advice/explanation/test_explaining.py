@@ -196,6 +196,31 @@ def test_how_far_changes_bring_a_run_to_a_printed_number(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.parametrize(
+    ("runs", "unexplained", "shares"),
+    [
+        (1, "+0.4000 (-0.7004 to +1.5004)", False),
+        (3, "+0.4000 (-0.4202 to +1.2202)", False),
+        (10, "+0.4000 (-0.2959 to +1.0959)", True),
+    ],
+)
+def test_a_print_has_chance_of_its_own(
+    tmp_path: Path, runs: int, unexplained: str, shares: bool
+) -> None:
+    """Of .1 and .2 (A), .5 and .6 (B), the deviation is .070711: with one degree of freedom their
+    difference from a print of k runs has the half-width 12.7062 x .070711 x sqrt(1/2 + 1/k), that
+    is 1.1004, .8202 and .6959 for 1, 3 and 10 runs. From A to the print .95 are .8."""
+    plan = plan_of(KEYS, changes=["weights=uniform"], seeds=[0, 1], printed=0.95, printed_runs=runs)
+    figures = (({*()}, [0.1, 0.2]), ({0}, [0.5, 0.6]))
+    table = share_table(with_figures(Explanation(plan, {}, tmp_path), *figures))
+    rows = {row.label: [cell.text for cell in row.cells] for row in table.rows}
+    assert rows["unexplained"][:2] == [unexplained, "50 %" if shares else "–"]
+    assert rows["weights"][1] == ("50 %" if shares else "–")
+    behind = "1 run" if runs == 1 else f"{runs} runs"
+    assert f"chance of its own, as the mean of {behind} (--printed-runs)" in table.note
+    assert ("No shares: the difference as a whole may be chance." in table.note) != shares
+
+
 def test_the_best_round_needs_no_more_runs(tmp_path: Path) -> None:
     keys = {**KEYS, "evaluate": {"every": 1}, "stop": {"rounds": 3}}
     changes = ["local.optimizer.lr=3.0"]

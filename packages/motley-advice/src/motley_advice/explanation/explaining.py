@@ -119,6 +119,7 @@ def explain(
     *,
     changes: Sequence[str] = (),
     printed: float | None = None,
+    printed_runs: int | None = None,
     metric: str | None = None,
     round: str = "last",
     scope: str | None = None,
@@ -142,6 +143,8 @@ def explain(
     runs, a run id below ``runs``, or a recipe's row, ``"recipe:NAME/ROW"``.
     changes: instead of b, candidate changes of a, like ``"weights=uniform"``.
     printed: a number that somebody printed, against which B is held, in the metric's own unit.
+    printed_runs: the runs k that it is the mean of, 1 by default. It has chance of its own: its
+    difference from the mean of n runs here has the deviation ``s sqrt(1/n + 1/k)``, s of those n.
     metric: the headline by default.
     round: ``last`` or ``best``, or A's and B's, ``"last,best"``.
     scope: of evaluations, ``global`` or ``mean``, or A's and B's; that of the headline by default.
@@ -170,6 +173,7 @@ def explain(
             b,
             changes=changes,
             printed=printed,
+            printed_runs=printed_runs,
             metric=metric,
             round=round,
             scope=scope,

@@ -59,6 +59,7 @@ class ExplanationPlan:
     seeds: with each of which every combination is run.
     combinations: the sets of causes that have B's value; all of them, or those near both ends.
     printed: the printed number that B is held against; None without one.
+    printed_runs: of which it is the mean.
     """
 
     a: Side
@@ -69,6 +70,7 @@ class ExplanationPlan:
     seeds: Sequence[int]
     combinations: Sequence[Combination]
     printed: float | None = None
+    printed_runs: int = 1
 
     @property
     def exact(self) -> bool:
@@ -217,6 +219,7 @@ def plan_of(
     *,
     changes: Sequence[str] = (),
     printed: float | None = None,
+    printed_runs: int | None = None,
     metric: str | None = None,
     round: str = "last",
     scope: str | None = None,
@@ -233,6 +236,7 @@ def plan_of(
     ConfigError: A and B do not differ in anything that can change the figure, an option that makes
     no sense, a side that cannot run, or a budget that is too small.
     """
+    _check_printed_runs(printed_runs, printed)
     side_a = side_of(a, overrides, data)
     side_b = _other_side(side_a, b, changes, overrides=overrides, data=data)
     planned_seeds = _seeds(side_a, side_b, seeds)
@@ -289,6 +293,7 @@ def plan_of(
         seeds=planned_seeds,
         combinations=planned_combinations(len(causes)),
         printed=printed,
+        printed_runs=printed_runs or 1,
     )
     return _within(plan, RUNS if runs is None else runs)
 
@@ -364,6 +369,19 @@ def _check_printed(printed: float | None, metric: str, task: Task) -> None:
             f"got {printed:g}, and {metric} lies between 0 and 1; of a percentage write "
             f"{printed / 100:g}",
             "--printed",
+        )
+
+
+def _check_printed_runs(runs: int | None, printed: float | None) -> None:
+    """Refuse a number of printed runs that is none, or without a printed number."""
+    if runs is not None and runs < 1:
+        raise ConfigError(
+            f"got {runs}; expected the runs that the printed number is the mean of, 1 or more",
+            "--printed-runs",
+        )
+    if runs is not None and printed is None:
+        raise ConfigError(
+            f"got {runs} and no printed number; add it, e.g. --printed 0.685", "--printed-runs"
         )
 
 

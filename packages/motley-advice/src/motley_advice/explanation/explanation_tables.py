@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from math import isfinite
+from math import isfinite, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from motley.results.blocks import (
     TableRow,
     non_empty,
 )
+from motley.results.measures import Interval
 from motley.results.method_rows import intervals_in_words
 from motley_advice.explanation.causes import KeyDifference
 from motley_advice.explanation.explaining import Explanation, figure_of
@@ -98,22 +99,22 @@ def share_table(explanation: Explanation) -> Table:
         TableRow(
             plan.causes[i].name,
             [
-                *_moved(shares.each[i], gap, len(plan.causes)),
+                *_moved(_change(shares.each[i], len(plan.causes)), gap),
                 *(_cell(_mean(ends[i])) for ends in (shares.from_a, shares.from_b)),
             ],
         )
         for i in order
     ]
     if not plan.exact:
-        rows.append(_row("several causes together", shares.left, gap))
+        rows.append(_row("several causes together", _change(shares.left), gap))
     if np.abs(explanation.rerun).max(initial=0.0) > 0:
-        rows.append(_row("versions, machine or files", explanation.rerun, gap))
+        rows.append(_row("versions, machine or files", _change(explanation.rerun), gap))
     rows.append(TableRow("B", [TableCell(_number(last), last), *_blank(3)]))
     if plan.printed is None:
-        rows.append(_row("B - A", whole, gap))
+        rows.append(_row("B - A", _change(whole), gap))
     else:
         rows.append(TableRow("printed", [TableCell(_number(plan.printed)), *_blank(3)]))
-        left = plan.printed - explanation.observed[1]
+        left = _to_print(plan.printed, explanation.observed[1], plan.printed_runs)
         rows.append(_row("unexplained", left, gap))
     heads = ("", f"{plan.metric}, 95 % interval", "share", "alone, from A", "alone, from B")
     return Table(heads, rows, _note(explanation))
@@ -123,9 +124,26 @@ def _gap(explanation: Explanation) -> float:
     """Return the mean difference that is to be explained; NaN where its interval holds 0: it may be
     chance, and shares of it say nothing."""
     a, b = explanation.observed
-    printed = explanation.plan.printed
-    gap = measures.paired(b if printed is None else np.full(len(a), printed), a)
+    plan = explanation.plan
+    if plan.printed is None:
+        gap = measures.paired(b, a)
+    else:
+        gap = _to_print(plan.printed, a, plan.printed_runs)
     return float("nan") if gap.low < 0 < gap.high else gap.mean
+
+
+def _to_print(printed: float, figures: Floats, runs: int) -> Interval:
+    """Return the distance of ``[n]`` figures from a print of ``runs`` others, which have chance of
+    their own: the deviation of the difference of both means is s sqrt(1/n + 1/runs), with the
+    deviation s and n - 1 degrees of freedom of the figures."""
+    gap = measures.paired(np.full(len(figures), printed), figures)
+    wider = sqrt(1 + len(figures) / runs)
+    return Interval(
+        gap.mean,
+        gap.mean - wider * (gap.mean - gap.low),
+        gap.mean + wider * (gap.high - gap.mean),
+        gap.n,
+    )
 
 
 def _note(explanation: Explanation) -> str:
@@ -138,6 +156,12 @@ def _note(explanation: Explanation) -> str:
     lines = [f"{kind}, paired over the seeds {seeds or 'none'}."]
     if len(explanation.counted) > 1:
         lines.append(intervals_in_words(len(plan.causes)))
+    if plan.printed is not None:
+        behind = f"{plan.printed_runs} run{'s' if plan.printed_runs > 1 else ''}"
+        lines.append(
+            f"The print has chance of its own, as the mean of {behind} (--printed-runs) that vary "
+            "as those here."
+        )
     if explanation.counted and not isfinite(_gap(explanation)):
         lines.append("No shares: the difference as a whole may be chance.")
     return " ".join(filter(None, lines))
@@ -147,22 +171,27 @@ def _blank(count: int) -> list[TableCell]:
     return [TableCell("")] * count
 
 
-def _row(label: str, values: Floats, gap: float) -> TableRow:
-    """Return the row of a change that is no cause, with an interval of its own."""
-    return TableRow(label, [*_moved(values, gap, comparisons=1), *_blank(2)])
+def _row(label: str, change: Interval, gap: float) -> TableRow:
+    """Return the row of a change that is no cause."""
+    return TableRow(label, [*_moved(change, gap), *_blank(2)])
 
 
-def _moved(values: Floats, gap: float, comparisons: int) -> list[TableCell]:
-    """Return the cells of a change of the figure, ``[k]`` by seed: its 95 % t interval, one of
-    ``comparisons`` that hold together, and what share it is of the gap to be explained."""
+def _change(values: Floats, comparisons: int = 1) -> Interval:
+    """Return the 95 % t interval of a change of the figure, ``[k]`` by seed, one of ``comparisons``
+    that hold together."""
     level = measures.level_together(comparisons)
-    interval = measures.paired(values, np.zeros(len(values)), level)
-    text = _number(interval.mean, sign=True)
-    if isfinite(interval.low):
-        text += f" ({_number(interval.low, sign=True)} to {_number(interval.high, sign=True)})"
-    share = 100 * interval.mean / gap if gap else np.nan  # of a gap of 0 nothing is a share
+    return measures.paired(values, np.zeros(len(values)), level)
+
+
+def _moved(change: Interval, gap: float) -> list[TableCell]:
+    """Return the cells of a change of the figure: its interval, and what share it is of the gap to
+    be explained."""
+    text = _number(change.mean, sign=True)
+    if isfinite(change.low):
+        text += f" ({_number(change.low, sign=True)} to {_number(change.high, sign=True)})"
+    share = 100 * change.mean / gap if gap else np.nan  # of a gap of 0 nothing is a share
     return [
-        TableCell(text, interval.mean),
+        TableCell(text, change.mean),
         TableCell(f"{round(share)} %" if isfinite(share) else DASH),
     ]
 
