@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from motley.core.errors import ConfigError
+from motley.tasks import from_clients, own_task
 from motley_advice.explanation.explanation_plan import ExplanationPlan, plan_of
 
 KEYS: dict[str, Any] = {
@@ -100,6 +103,63 @@ def test_how_often_is_evaluated_counts_where_the_best_round_is_looked_for() -> N
     assert names(plan(changes, round="best")) == ["batch size", "evaluate.every"]
     with pytest.raises(ConfigError, match=r"differ only in evaluate.every.*--round best"):
         plan({"evaluate": {"every": 1}})
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "expected"),
+    [
+        (
+            {"stop": {"rounds": 9, "target": {"accuracy": 0.7}}},
+            {"evaluate": {"every": 1}},
+            ["every"],
+        ),
+        ({"stop": {"rounds": 9, "patience": 1}}, {"evaluate": {"every": 1}}, ["every"]),
+        (
+            {"stop": {"rounds": 9, "patience": 1}},
+            {"metrics": ["macro_f1", "accuracy"]},
+            ["metrics"],
+        ),
+        (
+            {"stop": {"rounds": 9, "patience": 1, "metric": "loss"}},
+            {"metrics": ["macro_f1", "accuracy"]},
+            [],
+        ),
+        (
+            {"stop": {"rounds": 9, "patience": 1}, "metrics": ["accuracy"]},
+            {"metrics": ["accuracy", "macro_f1"]},
+            [],
+        ),
+        (
+            {},
+            {"evaluate": {"every": 1, "diagnostics": True}, "metrics": ["accuracy", "macro_f1"]},
+            [],
+        ),
+    ],
+)
+def test_what_is_measured_counts_where_it_ends_a_run(
+    base: dict[str, Any], changes: dict[str, Any], expected: list[str]
+) -> None:
+    held = {"split": {"test": "global", "validation": 0.1}, **base}
+    planned = plan({**changes, "weights": "uniform"}, held, metric="loss")
+    assert [name.removeprefix("evaluate.") for name in names(planned)] == ["weights", *expected]
+
+
+def test_a_stop_of_one_side_makes_evaluations_count() -> None:
+    """B ends at an evaluation, so that a run with the end of B needs to know when these are."""
+    target = {"stop": {"rounds": 2, "target": {"accuracy": 0.7}}, "evaluate": {"every": 1}}
+    assert names(plan(target)) == ["end of the run", "evaluate.every"]
+
+
+def test_a_batch_of_the_evaluation_is_a_cause_where_the_model_looks_at_it() -> None:
+    def model() -> torch.nn.Module:
+        norm = torch.nn.BatchNorm1d(3, track_running_stats=False)
+        return torch.nn.Sequential(norm, torch.nn.Linear(3, 2))
+
+    rows = np.random.default_rng(0).normal(size=(12, 3)).astype("float32")
+    task = own_task(from_clients([(rows, np.arange(12) % 2)] * 3), model)
+    keys = {"task": task, "cohort": 3, "stop": {"rounds": 1}}
+    planned = plan_of(keys, {**keys, "evaluate": {"batch_size": 4}})
+    assert names(planned) == ["evaluate.batch_size"]
 
 
 def test_which_round_is_a_cause_that_needs_no_run() -> None:

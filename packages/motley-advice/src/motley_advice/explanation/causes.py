@@ -9,7 +9,7 @@ by trying: two causes of which one without the other is no experiment become one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -33,7 +33,7 @@ _WHOLE = ("stop", "init")
 _LISTED = 5
 """Seeds of which a key's values are listed."""
 _MEASURED = ("evaluate", "metrics")
-"""Keys that say what is measured, and when: they change no model."""
+"""Keys that say what is measured, and when: they change no model, but may end a run."""
 
 Document = Mapping[str, Any]
 Refusal = Callable[[Sequence["Cause"], Combination], UserError | None]
@@ -134,10 +134,33 @@ def _paths(a: Sequence[Document], b: Sequence[Document], cohort_alike: bool) -> 
 
 
 def _counted_paths(a: Document, b: Document) -> Iterator[str]:
-    best = "best" in (value_at(a, f"{READING}.round"), value_at(b, f"{READING}.round"))
-    counting = [_counting(side, best) for side in (a, b)]
+    """Yield what differs and can change the figure; of what is measured, and when, what decides on
+    the best round or on the end of a run."""
+    measured = set(_measured_that_counts(a, b))
+    counting = [_counting(side, measured) for side in (a, b)]
     for key in dict.fromkeys([*counting[0], *counting[1]]):
         yield from _differing(counting[0].get(key), counting[1].get(key), key)
+
+
+def _measured_that_counts(a: Document, b: Document) -> Iterator[str]:
+    """Yield the keys of what is measured that can change the figure of A or of B.
+
+    Every figure is of ``evaluate.batch_size`` samples at a time, which only a model or a loss takes
+    that looks at its whole batch. ``stop.target`` and ``stop.patience`` end a run at an evaluation;
+    the latter waits for the headline, the first of ``metrics``, unless ``stop.metric`` is given."""
+    yield "evaluate.batch_size"
+    ends = [side["stop"] for side in (a, b)]
+    best = "best" in (value_at(a, f"{READING}.round"), value_at(b, f"{READING}.round"))
+    if best or any(end.get("target") or end.get("patience") for end in ends):
+        yield "evaluate.every"
+    waits = any(end.get("patience") and not end.get("metric") for end in ends)
+    if waits and _headline(a) != _headline(b):
+        yield "metrics"
+
+
+def _headline(side: Document) -> Any:
+    """Return the metric that is asked for first; None where none is."""
+    return next(iter(side.get("metrics") or ()), None)
 
 
 def _rows(a: Sequence[Document], b: Sequence[Document], path: str) -> list[KeyDifference]:
@@ -169,12 +192,17 @@ def harmless_of(a: Document, b: Document, causes: Sequence[Cause]) -> list[KeyDi
     return [row for row in leaves(a, b) if row.key not in counted | {"seed"}]
 
 
-def _counting(side: Document, best: bool) -> dict[str, Any]:
-    """Return the keys of a document that can change the figure; of when the model is evaluated, how
-    often, where the best round is looked for."""
+def _counting(side: Document, measured: Collection[str]) -> dict[str, Any]:
+    """Return the keys of a document that can change the figure; ``measured``: those of what is
+    measured, and when."""
     keys = {k: v for k, v in result_keys(side).items() if k not in (*_MEASURED, "seed")}
-    evaluated = {"evaluate": {"every": value_at(side, "evaluate.every")}} if best else {}
-    return {**keys, "stop": side["stop"], **evaluated}
+    evaluate = {
+        option: value
+        for option, value in (side.get("evaluate") or {}).items()
+        if f"evaluate.{option}" in measured
+    }
+    metrics = {"metrics": side.get("metrics")} if "metrics" in measured else {}
+    return {**keys, "stop": side["stop"], "evaluate": evaluate, **metrics}
 
 
 def _name(path: str) -> str:
