@@ -4,6 +4,9 @@ numbers, files."""
 from __future__ import annotations
 
 import csv
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -172,6 +175,69 @@ def test_stored_runs_are_used_unless_they_are_of_other_versions(
     assert any("here 0.0): both are run again here" in line for line in lines)
     assert explanation.runs[frozenset()][0].directory != tmp_path / "a"
     assert explanation.rerun.tolist() == [0.0]
+
+
+STRIDE = """
+from dataclasses import dataclass
+import motley
+
+@dataclass(frozen=True)
+class Stride(motley.selectors.Uniform):
+    def select(self, state, context):
+        return motley.Cohort(context.available[START::2][: context.m])
+"""
+
+
+@pytest.fixture
+def two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Two folders with an experiment, a module of one name and two contents, and the run of both,
+    each made where its module is found; the first is the working folder."""
+    folders = (tmp_path / "one", tmp_path / "two")
+    for start, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "explained_stride.py").write_text(STRIDE.replace("START", str(start)))
+        selector = 'population = 4\ncohort = 1\nselector = "explained_stride:Stride"\n'
+        keys = 'stop = { rounds = 1 }\ntask = { name = "image", data = "digits" }\n'
+        (folder / "mine.toml").write_text(selector + keys)
+    code = "import motley; motley.run('mine.toml', out='run', allow_import=True)"
+    subprocess.run([sys.executable, "-c", code], cwd=folders[1], check=True)
+    monkeypatch.chdir(folders[0])
+    monkeypatch.syspath_prepend(folders[0])
+    motley.run("mine.toml", out="run", allow_import=True)
+    return folders
+
+
+def test_other_code_under_the_same_name_is_said(two_folders: tuple[Path, Path]) -> None:
+    first, second = two_folders
+    runs = (first / "run", second / "run")
+    message = (
+        r"all keys of A and B are alike \(run id \w{12}\), and B was run on other files or code "
+        r"than there are now: .*; other code under another name of its file is a cause"
+    )
+    with pytest.raises(ConfigError, match=message):
+        explain(*runs, allow_import=True)
+    unread = f"{second / 'explained_stride.py'} is not read: explained_stride is {first}"
+    with pytest.raises(ConfigError, match=f"are the same experiment .*; {re.escape(unread)}"):
+        explain("mine.toml", second / "mine.toml", allow_import=True)
+    (second / "mine.toml").write_text('weights = "uniform"\n' + Path("mine.toml").read_text())
+    with motley.core.components.imports(True):
+        told = plan_of("mine.toml", second / "mine.toml").sentences()
+        alone = plan_of("mine.toml", changes=["weights=uniform"]).sentences()
+    assert sum(line.startswith(unread) for line in told) == 1
+    assert not any("is not read" in line for line in alone)
+
+
+def test_equal_keys_under_other_versions_are_not_called_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        motley.run(KEYS, out=tmp_path / name)
+    with pytest.raises(ConfigError, match="A and B are the same experiment"):
+        explain(tmp_path / "a", tmp_path / "b")
+    now = compared_results.installed_versions()
+    monkeypatch.setattr(compared_results, "installed_versions", lambda: {**now, "torch": "0.0"})
+    with pytest.raises(ConfigError, match=r"are alike .*, and A was run under other versions \("):
+        explain(tmp_path / "a", tmp_path / "b")
 
 
 def test_how_far_changes_bring_a_run_to_a_printed_number(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ from motley_advice.explanation.compared_results import (
     Side,
     recorded_differences,
     side_of,
+    why_run_again,
 )
 from motley_advice.explanation.shapley import (
     EXACT,
@@ -150,6 +151,7 @@ class ExplanationPlan:
                 "together is left over"
             )
         lines += [cause.reason for cause in self.causes if cause.reason]
+        lines += [*self.a.unread, *self.b.unread]
         lines += [
             f"{name} was not finished with seed {_listed(side.unfinished)}, and counts as it is "
             "made here"
@@ -423,19 +425,27 @@ def _nothing(
     """Return the error for two sides without a cause."""
     beside = [row.key for row in (*harmless, *recorded)]
     also = f"; beside it differ {in_list(beside[:6])}" if beside else ""
-    if a.experiment.replace({"seed": 0}).run_id() == b.experiment.replace({"seed": 0}).run_id():
-        if a.seeds == b.seeds:
-            return ConfigError(
-                f"A and B are the same experiment (run id {a.experiment.run_id()}): nothing that "
-                f"changes its result differs{also}"
-            )
+    also += "".join(f"; {sentence}" for sentence in (*a.unread, *b.unread))
+    if a.experiment.replace({"seed": 0}).run_id() != b.experiment.replace({"seed": 0}).run_id():
         return ConfigError(
-            f"A and B differ in their seeds alone ({_listed(a.seeds)} and {_listed(b.seeds)}), so "
-            f"their difference is chance{also}"
+            f"A and B differ only in {in_list(beside[:6])}, which cannot change the figure; with "
+            "--round best it counts how often they are evaluated"
+        )
+    otherwise = why_run_again(a, b)
+    if otherwise is not None:
+        mend = "; other code under another name of its file is a cause" * ("code" in otherwise)
+        return ConfigError(
+            f"all keys of A and B are alike (run id {a.experiment.run_id()}), and {otherwise}: in "
+            f"that they may differ, and here both would be run alike{mend}{also}"
+        )
+    if a.seeds == b.seeds:
+        return ConfigError(
+            f"A and B are the same experiment (run id {a.experiment.run_id()}): nothing that "
+            f"changes its result differs{also}"
         )
     return ConfigError(
-        f"A and B differ only in {in_list(beside[:6])}, which cannot change the figure; with "
-        "--round best it counts how often they are evaluated"
+        f"A and B differ in their seeds alone ({_listed(a.seeds)} and {_listed(b.seeds)}), so "
+        f"their difference is chance{also}"
     )
 
 
