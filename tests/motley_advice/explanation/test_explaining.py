@@ -462,6 +462,22 @@ def test_what_is_chance_where_the_seeds_differ(tmp_path: Path) -> None:
     )
 
 
+def test_runs_that_learned_nothing_are_told(tmp_path: Path) -> None:
+    changes = ["local.optimizer.lr=1e30", "weights=uniform"]
+    explanation = explain(KEYS, changes=changes, seeds=[0, 1], out=tmp_path)
+    told = [line for line in notes(explanation) if "nothing was learned" in line]
+    nothing = "seeds 0, 1: no upload was accepted in 1 of 1 rounds (round 1)"
+    assert [line.partition(", and ")[0] for line in told] == [
+        f"A with learning rate of B, {nothing}",
+        f"B, {nothing}",
+    ]
+    assert all(
+        line.endswith("; seeds 0, 1 count with the untrained model's figure") for line in told
+    )
+    page = write_explanation(explanation).read_text()
+    assert "A with learning rate of B, seeds 0, 1: no upload was accepted" in page
+
+
 def test_a_task_of_ones_own(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     clients = [(rng.normal(size=(12, 3)).astype("float32"), np.arange(12) % 2) for _ in range(3)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite, sqrt
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,10 @@ from motley.results.blocks import (
     TableRow,
     non_empty,
 )
+from motley.results.load import Run
 from motley.results.measures import Interval
 from motley.results.method_rows import intervals_in_words
+from motley.results.model_health import learned_nothing, model_health
 from motley_advice.explanation.causes import KeyDifference
 from motley_advice.explanation.explaining import Explanation, figure_of
 from motley_advice.explanation.explanation_plan import ExplanationPlan
@@ -43,6 +45,8 @@ _TEST_SAMPLES = {
 """Keys of an experiment that decide what is tested on."""
 _NOT_THE_SAMPLES = {"task.model", "task.scale", "task.augment", "task.dropout"}
 """Keys below them that leave the samples as they are."""
+_TROUBLES = 4
+"""Combinations whose runs' troubles are told."""
 _SPENT_TOLERANCE = 0.01
 """Relative difference from which what the runs spent is told."""
 
@@ -247,7 +251,43 @@ def notes(explanation: Explanation) -> list[str]:
         )
     if plan.printed is not None and explanation.counted:
         lines.append(_nearest(explanation, plan.printed))
-    return [*lines, *_unlike(explanation)]
+    return [*lines, *_troubles(explanation), *_unlike(explanation)]
+
+
+def _troubles(explanation: Explanation) -> list[str]:
+    """Return a sentence for each combination of which a run's model was refused, restored or
+    ruined, or learned nothing, with the troubles of the first such seed."""
+    plan = explanation.plan
+    lines = []
+    seen: set[Path] = set()
+    for combination, runs in explanation.runs.items():
+        troubled = {
+            seed: run
+            for seed, run in zip(plan.seeds, runs, strict=True)
+            if run.directory not in seen and model_health(run)
+        }
+        seen.update(run.directory for run in runs)
+        if troubled:
+            lines.append(f"{plan.name(combination)}, {_trouble(troubled)}")
+    more = f"the models of {len(lines) - _TROUBLES} more combinations had such troubles"
+    return [*lines[:_TROUBLES], *([more] if len(lines) > _TROUBLES else [])]
+
+
+def _trouble(runs: Mapping[int, Run]) -> str:
+    """Return the troubles of the first of some runs, by seed, in words, and what their figures
+    are."""
+    first = next(iter(runs.values()))
+    troubles = learned_nothing(first) or "; ".join(model_health(first))
+    words = f"{_seeds(list(runs))}: {troubles}"
+    untrained = [seed for seed, run in runs.items() if learned_nothing(run)]
+    if not untrained:
+        return words
+    count = "count" if len(untrained) > 1 else "counts"
+    return f"{words}; {_seeds(untrained)} {count} with the untrained model's figure"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def _deciding_test_samples(plan: ExplanationPlan) -> list[str]:
