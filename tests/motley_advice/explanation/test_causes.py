@@ -286,6 +286,30 @@ def test_changes_that_are_no_causes() -> None:
         plan_of(KEYS, changes=["name=other"])
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            ["local.epochs=2", "weights=uniform", "local.steps=30"],
+            "--change: local.epochs = 2 is lost beside weights = uniform and local.steps = 30; lea",
+        ),
+        (
+            ["weights=uniform", "weights=examples"],
+            "--change: got weights more than once; give it once",
+        ),
+    ],
+)
+def test_changes_that_take_each_other_back(changes: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan_of(KEYS, changes=changes)
+
+
+def test_changes_that_belong_together_are_kept() -> None:
+    planned = plan_of(KEYS, changes=["algorithm.name=scaffold", "algorithm.divisor=steps"])
+    assert planned.b.experiment.resolved()["algorithm"]["divisor"] == "steps"
+    assert "weights" in names(plan_of(KEYS, changes=["algorithm=scaffold", "weights=uniform"]))
+
+
 def test_changes_name_what_follows_from_them() -> None:
     planned = plan_of(KEYS, changes=["algorithm.name=scaffold", "local.batch_size=8"])
     assert names(planned) == ["batch size", "algorithm", "weights"]

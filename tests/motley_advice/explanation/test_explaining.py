@@ -462,6 +462,27 @@ def test_what_is_chance_where_the_seeds_differ(tmp_path: Path) -> None:
     )
 
 
+def test_an_option_that_acts_on_nothing_is_told(explained: Explanation, tmp_path: Path) -> None:
+    """A uniform selector asks for no probe."""
+    changes = ["probe.batches=3", "weights=uniform"]
+    explanation = explain(KEYS, changes=changes, seeds=[0, 1], out=tmp_path)
+    table = share_table(explanation)
+    cells = {row.label: [cell.text for cell in row.cells] for row in table.rows}
+    assert cells["probe.batches"] == ["+0.0000", "changes nothing", "+0.0000", "+0.0000"]
+    assert cells["weights"][1] != "changes nothing"
+    assert "Changes nothing: with and without it every recorded figure is equal" in table.note
+    assert explained.without_effect == []
+    assert "hanges nothing" not in share_table(explained).note
+
+
+def test_a_figure_that_is_equal_by_chance_is_no_proof(explained: Explanation) -> None:
+    """Accuracies are alike, and losses are not."""
+    alike = with_figures(explained, *((set(c), [0.5, 0.5]) for c in explained.runs))
+    assert alike.without_effect == []
+    same = replace(explained, runs=dict.fromkeys(explained.runs, explained.runs[frozenset()]))
+    assert same.without_effect == []  # one run, however it is read
+
+
 def test_runs_that_learned_nothing_are_told(tmp_path: Path) -> None:
     changes = ["local.optimizer.lr=1e30", "weights=uniform"]
     explanation = explain(KEYS, changes=changes, seeds=[0, 1], out=tmp_path)

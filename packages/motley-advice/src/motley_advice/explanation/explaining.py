@@ -26,6 +26,12 @@ from motley_advice.explanation.compared_results import Given, Reading, made_here
 from motley_advice.explanation.explanation_plan import ExplanationPlan, plan_of
 from motley_advice.explanation.shapley import CauseShares, Combination, shares
 
+_FIGURES = {
+    "evaluations": ("round", "client", "loss", "accuracy"),
+    "metrics": ("round", "client", "value"),
+}
+"""Columns of a run's tables that are what was measured of its models."""
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -62,6 +68,22 @@ class Explanation:
         return shares(
             {combination: values[self.counted] for combination, values in self.figures.items()}
         )
+
+    @cached_property
+    def without_effect(self) -> list[int]:
+        """The causes with and without which every recorded figure is equal to the bit, in all
+        combinations that were run and with all seeds."""
+        return [cause for cause in range(len(self.plan.causes)) if self._changes_nothing(cause)]
+
+    def _changes_nothing(self, cause: int) -> bool:
+        pairs = [
+            (run, other)
+            for combination, runs in self.runs.items()
+            if cause not in combination and combination | {cause} in self.runs
+            for run, other in zip(runs, self.runs[combination | {cause}], strict=True)
+            if run.directory != other.directory  # of how a figure is read both have one run
+        ]
+        return bool(pairs) and all(_same_figures(*pair) for pair in pairs)
 
     @cached_property
     def ends(self) -> tuple[Floats, Floats]:
@@ -111,6 +133,19 @@ def figure_of(run: Run, reading: Reading) -> float:
     along = measures.trained(measures.curve(run, metric=reading.metric, scope=scope))
     ends = measures.ends(along, measures.better_of(run, reading.metric))
     return ends.final if reading.round == "last" else ends.peak
+
+
+def _same_figures(run: Run, other: Run) -> bool:
+    """Return whether two runs recorded the same figures, to the bit."""
+    return all(
+        np.array_equal(*(_numbers(each, table, column) for each in (run, other)), equal_nan=True)
+        for table, columns in _FIGURES.items()
+        for column in columns
+    )
+
+
+def _numbers(run: Run, table: str, column: str) -> Floats:
+    return np.asarray(run.tables[table][column].to_numpy(), float)
 
 
 def explain(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from motley.core.errors import ConfigError, UserError, suggest
 from motley.experiments import document
@@ -14,7 +16,7 @@ from motley.experiments.config import Experiment
 from motley.experiments.controls import BuildCheck
 from motley.experiments.lineage import digest_of
 from motley.experiments.run_data import task_of
-from motley.results.aspects import in_list
+from motley.results.aspects import in_list, value_at
 from motley.tasks.metrics import COLUMNS
 from motley.tasks.task import Task
 from motley_advice.explanation.causes import (
@@ -317,16 +319,20 @@ def _other_side(
         return side_of(b, overrides, data)
     pairs = [document.parse_setting(change, "--change") for change in changes]
     values = {key: document.parse_value(text) for key, text in pairs}
+    if len(values) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ConfigError(f"got {twice} more than once; give it once", "--change")
     if "seed" in values:
         raise ConfigError(
             "got seed; what differs between seeds is chance, and no cause: give --seeds", "--change"
         )
     for key, value in values.items():
-        changed = a.experiment.replace({key: value})
-        if changed.result_id() == a.experiment.result_id():
+        changed = _replaced(a.experiment, {key: value})
+        if changed is not None and changed.result_id() == a.experiment.result_id():
             same = changed.resolved() == a.experiment.resolved()
             why = f"is what {a.label} has already" if same else "cannot change the figure"
             raise ConfigError(f"{key} = {value} {why}", "--change")
+    _check_kept(a.experiment, values)
     words = ", ".join(f"{key} = {value}" for key, value in values.items())
     made = a.of_seed
     return Side(
@@ -335,6 +341,32 @@ def _other_side(
         seeds=a.seeds,
         of_seed=None if made is None else lambda seed: made(seed).replace(values),
     )
+
+
+def _replaced(experiment: Experiment, values: Mapping[str, Any]) -> Experiment | None:
+    """Return the experiment with other values; None where that is none."""
+    try:
+        return experiment.replace(values)
+    except UserError:
+        return None
+
+
+def _check_kept(experiment: Experiment, values: Mapping[str, Any]) -> None:
+    """Refuse a change that the other changes take back, as of ``local.epochs`` beside
+    ``local.steps``."""
+    together = experiment.replace(values).resolved()
+    for key, value in values.items():
+        others = {other: held for other, held in values.items() if other != key}
+        alone = _replaced(experiment, {key: value})
+        without = _replaced(experiment, others)
+        if alone is None or without is None:
+            continue  # they need each other
+        kept = value_at(alone.resolved(), key) == value_at(together, key)
+        if not kept and without.resolved() == together:
+            beside = in_list([f"{other} = {held}" for other, held in others.items()])
+            raise ConfigError(
+                f"{key} = {value} is lost beside {beside}; leave one of them out", "--change"
+            )
 
 
 def _metric(metric: str | None, tasks: Sequence[Task]) -> str:

@@ -47,6 +47,8 @@ _NOT_THE_SAMPLES = {"task.model", "task.scale", "task.augment", "task.dropout"}
 """Keys below them that leave the samples as they are."""
 _TROUBLES = 4
 """Combinations whose runs' troubles are told."""
+_NO_EFFECT = "changes nothing"
+"""What stands for the share of a cause without any effect."""
 _SPENT_TOLERANCE = 0.01
 """Relative difference from which what the runs spent is told."""
 
@@ -103,7 +105,7 @@ def share_table(explanation: Explanation) -> Table:
         TableRow(
             plan.causes[i].name,
             [
-                *_moved(_change(shares.each[i], len(plan.causes)), gap),
+                *_of_cause(explanation, i, gap),
                 *(_cell(_mean(ends[i])) for ends in (shares.from_a, shares.from_b)),
             ],
         )
@@ -166,6 +168,11 @@ def _note(explanation: Explanation) -> str:
             f"The print has chance of its own, as the mean of {behind} (--printed-runs) that vary "
             "as those here."
         )
+    if explanation.without_effect:
+        lines.append(
+            f"{_NO_EFFECT.capitalize()}: with and without it every recorded figure is equal to the "
+            "bit."
+        )
     if explanation.counted and not isfinite(_gap(explanation)):
         lines.append("No shares: the difference as a whole may be chance.")
     return " ".join(filter(None, lines))
@@ -173,6 +180,13 @@ def _note(explanation: Explanation) -> str:
 
 def _blank(count: int) -> list[TableCell]:
     return [TableCell("")] * count
+
+
+def _of_cause(explanation: Explanation, number: int, gap: float) -> list[TableCell]:
+    """Return what a cause adds to the figure, and its share; of one without any effect that."""
+    change = _change(explanation.shares.each[number], len(explanation.plan.causes))
+    added, share = _moved(change, gap)
+    return [added, TableCell(_NO_EFFECT) if number in explanation.without_effect else share]
 
 
 def _row(label: str, change: Interval, gap: float) -> TableRow:
