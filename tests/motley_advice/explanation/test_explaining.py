@@ -263,6 +263,26 @@ def test_how_far_changes_bring_a_run_to_a_printed_number(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    "options", [{"round": "last,best"}, {"metric": "loss"}, {"changes": ["weights=uniform"]}]
+)
+def test_another_question_has_a_page_of_its_own_and_the_same_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    keys = {**KEYS, "name": "asked"}
+    how = {"changes": ["weights=uniform"]}
+    first = explain(keys, **how, printed=0.9 if "changes" in options else None)
+    page = write_explanation(first)
+    text = page.read_text()
+    lines: list[str] = []
+    other = write_explanation(explain(keys, **{**how, **options}, say=lines.append))
+    assert "2 of 2 runs are there already" in lines
+    assert other != page
+    assert page.read_text() == text
+    assert len(list(tmp_path.glob("runs/*/*/*/*/run.json"))) == 2
+
+
+@pytest.mark.parametrize(
     ("runs", "unexplained", "shares"),
     [
         (1, "+0.4000 (-0.7004 to +1.5004)", False),
@@ -531,9 +551,9 @@ def test_a_run_that_fails_stops_the_explanation(
 
 def test_a_scope_that_was_not_recorded(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"--scope: got 'world', of which .* there are: client, m"
+        ConfigError, match=r"--scope: got 'validation', of which .* there are: client, m"
     ):
-        explain(KEYS, OTHER, scope="mean,world", out=tmp_path)
+        explain(KEYS, OTHER, scope="mean,validation", out=tmp_path)
     assert len(list(tmp_path.glob("*/*/run.json"))) == 1
 
 

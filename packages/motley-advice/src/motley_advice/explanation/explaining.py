@@ -226,7 +226,8 @@ def explain(
 
 class _PlannedRuns:
     """The runs of a plan, each once, and their folders: one that is finished already, in ``out``,
-    among those given or beside them, or where ``motley run`` puts it, stays there."""
+    among those given or beside them, in another explanation of A, or where ``motley run`` puts it,
+    stays there."""
 
     def __init__(
         self,
@@ -237,6 +238,7 @@ class _PlannedRuns:
     ) -> None:
         name = f"{slug(plan.a.experiment.name)}-explained"
         self.base = Path("runs") / name / plan.identity if out is None else user_path(out)
+        self._usual = out is None
         self._plan = plan
         self._jobs = jobs
         self._say = say
@@ -261,10 +263,15 @@ class _PlannedRuns:
         stored = [run.directory for side in sides for run in side.stored.values()]
         beside = [folder.parent / run_id for folder in stored]
         usable = [*stored, *beside, default_folder(point.experiment)] if not self._again else []
+        usable += self._explained(run_id)
         for folder in (*begun, *filter(made_here, usable)):
             if RunFolder(folder).finished(point.experiment):
                 return folder
         return begun[0] if begun else point.folder(self.base)
+
+    def _explained(self, run_id: str) -> list[Path]:
+        """Return the runs of an id in the folders of A's other explanations."""
+        return sorted(self.base.parent.glob(f"*/*/{run_id}")) if self._usual else []
 
     def announce(self) -> None:
         """Say what will be run, how much of it is there, and how long the rest takes."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,13 @@ from motley_advice.explanation.shapley import (
 RUNS = 160
 """Runs of a plan unless a budget is given: all combinations of five causes with five seeds."""
 ROUNDS = ("last", "best")
+SCOPES = (
+    *("global", "mean", "pooled", "validation", "validation_mean"),
+    *("shared_mean", "prototype_mean"),
+)
+"""Scopes with one figure per evaluation, of which a run has some; those of widths and of new
+clients have a number in their names."""
+_NUMBERED = ("width_", "new_mean_")
 
 
 @dataclass(frozen=True)
@@ -123,8 +131,10 @@ class ExplanationPlan:
 
     @property
     def identity(self) -> str:
-        """Twelve hex digits that name both experiments, whatever the seeds and the budget."""
-        return digest_of([_ids(side) for side in (self.a, self.b)])
+        """Twelve hex digits that name both experiments, how their figures are read and the print,
+        whatever the seeds and the budget."""
+        sides = [(_ids(side), asdict(side.reading)) for side in (self.a, self.b)]
+        return digest_of([sides, self.printed, self.printed_runs])
 
     def name(self, combination: Combination) -> str:
         """Return a combination in words: ``A with weights of B``, or ``B`` for all causes."""
@@ -396,7 +406,9 @@ def _metric(metric: str | None, tasks: Sequence[Task]) -> str:
 
 
 def _check_printed(printed: float | None, metric: str, task: Task) -> None:
-    """Refuse a printed percentage of what Motley measures as a share."""
+    """Refuse what is no number, and a printed percentage of what Motley measures as a share."""
+    if printed is not None and not isfinite(printed):
+        raise ConfigError(f"got {printed:g}; expected the number that was printed", "--printed")
     shares = {"accuracy": True} | {each.name: each.share for each in task.metrics}
     if printed is not None and shares.get(metric) and not 0 <= printed <= 1:
         raise ConfigError(
@@ -429,6 +441,13 @@ def _readings(metric: str, round: str, scope: str | None) -> tuple[Reading, Read
                 f"got {value!r}{suggest(value, ROUNDS)}; expected last or best, or A's and B's, "
                 "e.g. last,best",
                 "--round",
+            )
+    for name in filter(None, scopes):
+        if name not in SCOPES and not name.startswith(_NUMBERED):
+            raise ConfigError(
+                f"got {name!r}{suggest(name, SCOPES)}; expected global or mean, or A's and B's, "
+                "e.g. global,mean",
+                "--scope",
             )
     return Reading(metric, rounds[0], scopes[0]), Reading(metric, rounds[1], scopes[1])
 
