@@ -225,6 +225,9 @@ def test_more_than_five_causes_go_from_both_ends() -> None:
     assert len(planned.combinations) == 14
     assert not planned.exact
     assert "14 combinations: one cause at a time from A and from B" in planned.sentences()[0]
+    message = r"takes 28 runs \(14 combinations, 2 seeds\); it allows 1 of the 2 seeds"
+    with pytest.raises(ConfigError, match=message):
+        plan(six, seeds=[0, 1], runs=20)
 
 
 def test_a_budget_chooses_the_plan() -> None:

@@ -315,6 +315,12 @@ def test_the_best_round_needs_no_more_runs(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*/*/run.json"))) == 2
     last, best = (explanation.figures[frozenset(combination)][0] for combination in ({0}, {0, 1}))
     assert best >= last
+    assert not any("by construction" in line for line in notes(explanation))
+    once = explain(KEYS, changes=changes, round="last,best", out=tmp_path)
+    line = (
+        "the best round is the last one by construction in A with which round of B and B: evaluated"
+    )
+    assert sum(note.startswith(line) for note in notes(once)) == 1
 
 
 def test_planted_causes_carry_what_was_planted(tmp_path: Path) -> None:
@@ -392,6 +398,11 @@ def test_what_several_causes_do_together_has_a_row_where_not_all_is_run(tmp_path
     assert share_table(explanation).note.startswith(
         "Means of the changes of one cause from A and from B"
     )
+    assert (
+        "changed alone the causes add up to +0.0000 from A and to +2.0000 from B; what the mean of "
+        "both leaves of B - A is the row 'several causes together'"
+    ) in notes(explanation)
+    assert not any("come of changing several" in line for line in notes(explanation))
 
 
 def test_stored_seeds_that_are_not_compared_count_as_chance(

@@ -130,9 +130,14 @@ def figure_of(run: Run, reading: Reading) -> float:
         )
     if measures.ruined(run, reading.metric):
         return float("nan")
-    along = measures.trained(measures.curve(run, metric=reading.metric, scope=scope))
-    ends = measures.ends(along, measures.better_of(run, reading.metric))
+    ends = measures.ends(evaluations_of(run, reading), measures.better_of(run, reading.metric))
     return ends.final if reading.round == "last" else ends.peak
+
+
+def evaluations_of(run: Run, reading: Reading) -> measures.Curve:
+    """Return the figures of a run over rounds, without the untrained model's."""
+    scope = reading.scope or measures.written_scope(run)
+    return measures.trained(measures.curve(run, metric=reading.metric, scope=scope))
 
 
 def _same_figures(run: Run, other: Run) -> bool:

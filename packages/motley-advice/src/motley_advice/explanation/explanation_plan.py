@@ -527,9 +527,10 @@ def _within(plan: ExplanationPlan, runs: int) -> ExplanationPlan:
     else:
         allowed = f"one seed takes {each}"
     causes = ", ".join(cause.name for cause in plan.causes)
+    every = f", all combinations {plan.number_of_runs}" if plan.exact else ""
     raise ConfigError(
         f"got {runs}; of the causes ({causes}) one at a time from both ends takes "
-        f"{fewer.number_of_runs} runs ({each} combinations, {_count(plan.seeds)}), all "
-        f"combinations {plan.number_of_runs}; {allowed}",
+        f"{fewer.number_of_runs} runs ({each} combinations, {_count(plan.seeds)}){every}; "
+        f"{allowed}",
         "--runs",
     )

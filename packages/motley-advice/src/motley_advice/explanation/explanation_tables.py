@@ -32,7 +32,7 @@ from motley.results.measures import Interval
 from motley.results.method_rows import intervals_in_words
 from motley.results.model_health import learned_nothing, model_health
 from motley_advice.explanation.causes import KeyDifference
-from motley_advice.explanation.explaining import Explanation, figure_of
+from motley_advice.explanation.explaining import Explanation, evaluations_of, figure_of
 from motley_advice.explanation.explanation_plan import ExplanationPlan
 from motley_report.page import replace_files, write
 
@@ -47,6 +47,8 @@ _NOT_THE_SAMPLES = {"task.model", "task.scale", "task.augment", "task.dropout"}
 """Keys below them that leave the samples as they are."""
 _TROUBLES = 4
 """Combinations whose runs' troubles are told."""
+_LEFT = "several causes together"
+"""The row of what is left where not all combinations are run."""
 _NO_EFFECT = "changes nothing"
 """What stands for the share of a cause without any effect."""
 _SPENT_TOLERANCE = 0.01
@@ -112,7 +114,7 @@ def share_table(explanation: Explanation) -> Table:
         for i in order
     ]
     if not plan.exact:
-        rows.append(_row("several causes together", _change(shares.left), gap))
+        rows.append(_row(_LEFT, _change(shares.left), gap))
     if np.abs(explanation.rerun).max(initial=0.0) > 0:
         rows.append(_row("versions, machine or files", _change(explanation.rerun), gap))
     rows.append(TableRow("B", [TableCell(_number(last), last), *_blank(3)]))
@@ -251,12 +253,7 @@ def notes(explanation: Explanation) -> list[str]:
     if len(explanation.counted) == 1:
         lines.append("one seed has no interval: what a cause carries may be chance; give --seeds")
     if len(plan.causes) > 1 and explanation.counted:
-        alone = _mean(explanation.shares.from_a.sum(axis=0))
-        total = _mean(explanation.ends[1] - explanation.ends[0])
-        lines.append(
-            f"changed alone from A the causes add up to {_number(alone, sign=True)}; the other "
-            f"{_number(total - alone, sign=True)} of B - A come of changing several together"
-        )
+        lines.append(_together(explanation))
     if testing := _deciding_test_samples(plan):
         decide = "decides" if len(testing) == 1 else "decide"
         lines.append(
@@ -265,7 +262,31 @@ def notes(explanation: Explanation) -> list[str]:
         )
     if plan.printed is not None and explanation.counted:
         lines.append(_nearest(explanation, plan.printed))
+    lines += _best_of_one(explanation)
     return [*lines, *_troubles(explanation), *_unlike(explanation)]
+
+
+def _best_of_one(explanation: Explanation) -> list[str]:
+    """Return a sentence where the best round of runs is looked for that were evaluated once."""
+    plan = explanation.plan
+    best = {
+        combination: runs
+        for combination, runs in explanation.runs.items()
+        if plan.reading(combination).round == "best"
+    }
+    once = [
+        combination
+        for combination, runs in best.items()
+        if any(len(evaluations_of(run, plan.reading(combination)).x) == 1 for run in runs)
+    ]
+    if not once:
+        return []
+    names = [plan.name(combination) for combination in once]
+    which = in_list([*names[:3], *(["others"] if len(names) > 3 else [])])
+    return [
+        f"the best round is the last one by construction in {which}: evaluated after the last "
+        "round alone; --set evaluate.every=1 evaluates more"
+    ]
 
 
 def _troubles(explanation: Explanation) -> list[str]:
@@ -302,6 +323,24 @@ def _trouble(runs: Mapping[int, Run]) -> str:
 
 def _seeds(seeds: Sequence[int]) -> str:
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+
+
+def _together(explanation: Explanation) -> str:
+    """Return what the causes add up to when each is changed alone, in a sentence."""
+    from_a, from_b = (
+        _mean(alone.sum(axis=0)) for alone in (explanation.shares.from_a, explanation.shares.from_b)
+    )
+    total = _mean(explanation.ends[1] - explanation.ends[0])
+    if explanation.plan.exact:
+        return (
+            f"changed alone from A the causes add up to {_number(from_a, sign=True)}; the other "
+            f"{_number(total - from_a, sign=True)} of B - A come of changing several together"
+        )
+    return (
+        f"changed alone the causes add up to {_number(from_a, sign=True)} from A and to "
+        f"{_number(from_b, sign=True)} from B; what the mean of both leaves of B - A is the row "
+        f"{_LEFT!r}"
+    )
 
 
 def _deciding_test_samples(plan: ExplanationPlan) -> list[str]:
