@@ -142,11 +142,12 @@ def evaluations_of(run: Run, reading: Reading) -> measures.Curve:
 
 def _same_figures(run: Run, other: Run) -> bool:
     """Return whether two runs recorded the same figures, to the bit."""
-    return all(
-        np.array_equal(*(_numbers(each, table, column) for each in (run, other)), equal_nan=True)
+    pairs = (
+        (_numbers(run, table, column), _numbers(other, table, column))
         for table, columns in _FIGURES.items()
         for column in columns
     )
+    return all(np.array_equal(mine, others, equal_nan=True) for mine, others in pairs)
 
 
 def _numbers(run: Run, table: str, column: str) -> Floats:
