@@ -20,6 +20,7 @@ import motley
 from motley.core.errors import ConfigError, UserError
 from motley.tasks import from_clients, own_task
 from motley_advice.explanation import compared_results, explaining
+from motley_advice.explanation.causes import KeyDifference
 from motley_advice.explanation.explaining import Explanation, explain
 from motley_advice.explanation.explanation_plan import plan_of
 from motley_advice.explanation.explanation_tables import notes, share_table, write_explanation
@@ -528,6 +529,24 @@ def test_runs_that_learned_nothing_are_told(tmp_path: Path) -> None:
     )
     page = write_explanation(explanation).read_text()
     assert "A with learning rate of B, seeds 0, 1: no upload was accepted" in page
+
+
+def test_evaluations_at_which_the_guard_went_back_are_no_longer_without_effect(
+    explained: Explanation,
+) -> None:
+    (run, *more) = explained.runs[frozenset()]
+    rounds = run.tables["rounds"]
+    place = rounds.column_names.index("notes")
+    noted = rounds.set_column(place, "notes", [['{"model_restored": 1.0}']])
+    odd = replace(run, tables={**run.tables, "rounds": noted})
+    runs = {**explained.runs, frozenset(): [odd, *more]}
+    every = KeyDifference("evaluate.every", 10, 1)
+    line = "the guard went back to models of earlier evaluations, so that evaluate.every, in which"
+    for harmless, told in (([every], 1), ([], 0)):
+        part = replace(explained, runs=runs, plan=replace(explained.plan, harmless=harmless))
+        assert sum(note.startswith(line) for note in notes(part)) == told
+    same = replace(explained, plan=replace(explained.plan, harmless=[every]))
+    assert not any(note.startswith(line) for note in notes(same))
 
 
 def test_a_task_of_ones_own(tmp_path: Path) -> None:

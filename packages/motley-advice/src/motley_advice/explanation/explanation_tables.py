@@ -263,7 +263,7 @@ def notes(explanation: Explanation) -> list[str]:
     if plan.printed is not None and explanation.counted:
         lines.append(_nearest(explanation, plan.printed))
     lines += _best_of_one(explanation)
-    return [*lines, *_troubles(explanation), *_unlike(explanation)]
+    return [*lines, *_troubles(explanation), *_restored(explanation), *_unlike(explanation)]
 
 
 def _best_of_one(explanation: Explanation) -> list[str]:
@@ -306,6 +306,21 @@ def _troubles(explanation: Explanation) -> list[str]:
             lines.append(f"{plan.name(combination)}, {_trouble(troubled)}")
     more = f"the models of {len(lines) - _TROUBLES} more combinations had such troubles"
     return [*lines[:_TROUBLES], *([more] if len(lines) > _TROUBLES else [])]
+
+
+def _restored(explanation: Explanation) -> list[str]:
+    """Return a sentence where the guard went back to a model of an earlier evaluation, and A and B
+    are evaluated at other rounds."""
+    runs = [run for runs in explanation.runs.values() for run in runs]
+    every = "evaluate.every"
+    if every not in {row.key for row in explanation.plan.harmless}:
+        return []
+    if not any(len(measures.note(run, "model_restored").x) for run in runs):
+        return []
+    return [
+        f"the guard went back to models of earlier evaluations, so that {every}, in which A and B "
+        f"differ, has changed figures, too; give both the same, e.g. --set {every}=10"
+    ]
 
 
 def _trouble(runs: Mapping[int, Run]) -> str:
