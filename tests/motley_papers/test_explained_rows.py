@@ -116,6 +116,51 @@ def test_every_seed_has_the_data_of_its_own(here: Path) -> None:
     assert changed.experiment(frozenset({0}), 4).own_task.name == "own 4"
 
 
+PINNED = '''
+title = "A partition that is another one with each seed, beside a fixed one"
+seeds = [0, 1, 2]
+printed = """
+method  | accuracy
+same    | .5
+fixed   | .5
+fixedlr | .5
+"""
+[base]
+task = { name = "image", data = "digits", model = "linear" }
+partition = { name = "dirichlet", alpha = 0.1, min_size = 4 }
+population = 10
+cohort = 3
+stop = { rounds = 1 }
+[method]
+same = { pin = { partition = "{seed}" } }
+fixed = { pin = { partition = 0 } }
+fixedlr = { pin = { partition = 0 }, "local.optimizer.lr" = 0.02 }
+[columns]
+accuracy = "final"
+'''
+
+
+@pytest.mark.parametrize("seeds", [None, [1, 2, 0]])
+def test_what_differs_with_a_later_seed_is_a_cause(here: Path, seeds: list[int] | None) -> None:
+    """With seed 0 the partitions are alike, so that A and B share its runs: of two combinations of
+    one cause with three seeds five runs, of four of two causes ten."""
+    (here / "pinned.toml").write_text(PINNED)
+    alone = plan_of("recipe:pinned.toml/same", "recipe:pinned.toml/fixed", seeds=seeds)
+    (cause,) = alone.causes
+    by_seed = {None: "0, 1, 2 by seed", (1, 2, 0): "1, 2, 0 by seed"}[seeds and tuple(seeds)]
+    assert [(row.key, row.a, row.b) for row in cause.rows] == [("pin.partition", by_seed, 0)]
+    assert alone.number_of_runs == 5
+    both = plan_of("recipe:pinned.toml/same", "recipe:pinned.toml/fixedlr", seeds=seeds)
+    assert {cause.name for cause in both.causes} == {"pin.partition", "learning rate"}
+    assert both.number_of_runs == 10
+    partition = next(i for i, cause in enumerate(both.causes) if cause.name == "pin.partition")
+    for combination in both.combinations:
+        pins = [both.experiment(combination, seed).pin["partition"] for seed in (0, 1, 2)]
+        assert pins == ([0, 0, 0] if partition in combination else [0, 1, 2])
+    back = plan_of("recipe:pinned.toml/fixed", "recipe:pinned.toml/same", seeds=seeds)
+    assert alone.identity != back.identity
+
+
 def test_runs_of_the_recipe_are_there_already(here: Path) -> None:
     with imports(True):
         refereed = referee(read("theirs.toml"), methods=["FedAvg", "FedSGD"], allow_import=True)

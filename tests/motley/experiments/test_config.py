@@ -215,6 +215,10 @@ def test_an_experiment_is_never_changed() -> None:
             "task.model.name: got 'mpl' (did you mean 'mlp'?)",
         ),
         ({"task": {"nam": "image"}}, "task: got no name; expected { name = "),
+        (
+            {"stop": {"rounds": 4, "target": 0.7}},
+            "stop.target: got 0.7; expected a figure by metric, e.g. { accuracy = 0.7 }",
+        ),
         ({"task": 3}, "task: got 3; expected a name, or a table { name = "),
         (
             {"split": {"test": "globl"}},

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from motley.core.errors import ConfigError
+from motley.tasks import from_clients, own_task
 from motley_advice.explanation.explanation_plan import ExplanationPlan, plan_of
 
 KEYS: dict[str, Any] = {
@@ -102,6 +105,63 @@ def test_how_often_is_evaluated_counts_where_the_best_round_is_looked_for() -> N
         plan({"evaluate": {"every": 1}})
 
 
+@pytest.mark.parametrize(
+    ("base", "changes", "expected"),
+    [
+        (
+            {"stop": {"rounds": 9, "target": {"accuracy": 0.7}}},
+            {"evaluate": {"every": 1}},
+            ["every"],
+        ),
+        ({"stop": {"rounds": 9, "patience": 1}}, {"evaluate": {"every": 1}}, ["every"]),
+        (
+            {"stop": {"rounds": 9, "patience": 1}},
+            {"metrics": ["macro_f1", "accuracy"]},
+            ["metrics"],
+        ),
+        (
+            {"stop": {"rounds": 9, "patience": 1, "metric": "loss"}},
+            {"metrics": ["macro_f1", "accuracy"]},
+            [],
+        ),
+        (
+            {"stop": {"rounds": 9, "patience": 1}, "metrics": ["accuracy"]},
+            {"metrics": ["accuracy", "macro_f1"]},
+            [],
+        ),
+        (
+            {},
+            {"evaluate": {"every": 1, "diagnostics": True}, "metrics": ["accuracy", "macro_f1"]},
+            [],
+        ),
+    ],
+)
+def test_what_is_measured_counts_where_it_ends_a_run(
+    base: dict[str, Any], changes: dict[str, Any], expected: list[str]
+) -> None:
+    held = {"split": {"test": "global", "validation": 0.1}, **base}
+    planned = plan({**changes, "weights": "uniform"}, held, metric="loss")
+    assert [name.removeprefix("evaluate.") for name in names(planned)] == ["weights", *expected]
+
+
+def test_a_stop_of_one_side_makes_evaluations_count() -> None:
+    """B ends at an evaluation, so that a run with the end of B needs to know when these are."""
+    target = {"stop": {"rounds": 2, "target": {"accuracy": 0.7}}, "evaluate": {"every": 1}}
+    assert names(plan(target)) == ["end of the run", "evaluate.every"]
+
+
+def test_a_batch_of_the_evaluation_is_a_cause_where_the_model_looks_at_it() -> None:
+    def model() -> torch.nn.Module:
+        norm = torch.nn.BatchNorm1d(3, track_running_stats=False)
+        return torch.nn.Sequential(norm, torch.nn.Linear(3, 2))
+
+    rows = np.random.default_rng(0).normal(size=(12, 3)).astype("float32")
+    task = own_task(from_clients([(rows, np.arange(12) % 2)] * 3), model)
+    keys = {"task": task, "cohort": 3, "stop": {"rounds": 1}}
+    planned = plan_of(keys, {**keys, "evaluate": {"batch_size": 4}})
+    assert names(planned) == ["evaluate.batch_size"]
+
+
 def test_which_round_is_a_cause_that_needs_no_run() -> None:
     planned = plan({"local": {"batch_size": 8}}, round="last,best", scope="mean", seeds=[0, 1])
     assert names(planned) == ["batch size", "which round"]
@@ -165,6 +225,9 @@ def test_more_than_five_causes_go_from_both_ends() -> None:
     assert len(planned.combinations) == 14
     assert not planned.exact
     assert "14 combinations: one cause at a time from A and from B" in planned.sentences()[0]
+    message = r"takes 28 runs \(14 combinations, 2 seeds\); it allows 1 of the 2 seeds"
+    with pytest.raises(ConfigError, match=message):
+        plan(six, seeds=[0, 1], runs=20)
 
 
 def test_a_budget_chooses_the_plan() -> None:
@@ -189,8 +252,15 @@ def test_a_budget_chooses_the_plan() -> None:
         ({"metric": "acuracy"}, r"--metric: A does not measure 'acuracy' \(did you mean 'accuracy"),
         ({"round": "lst"}, r"--round: got 'lst' \(did you mean 'last'\?\); expected last or best"),
         ({"round": "last,best,last"}, "--round: got .*; expected one value, or A's and B's"),
+        ({"scope": "all"}, "--scope: got 'all'; expected global or mean, or A's and B's, e.g. gl"),
+        ({"scope": "mean,clobal"}, r"--scope: got 'clobal' \(did you mean 'global'\?\); expected"),
+        ({"scope": "client"}, "--scope: got 'client'; expected global or mean"),
         ({"seeds": [1, 1]}, "--seeds: got '1, 1'; expected each seed once"),
+        ({"printed": float("nan"), "metric": "loss"}, "--printed: got nan; expected the number"),
+        ({"printed": float("-inf")}, "--printed: got -inf; expected the number that was printed"),
         ({"printed": 61.99}, "--printed: got 61.99, and accuracy lies between 0 and 1; .* 0.6199"),
+        ({"printed": 0.5, "printed_runs": 0}, "--printed-runs: got 0; expected the runs that"),
+        ({"printed_runs": 3}, "--printed-runs: got 3 and no printed number"),
         ({"overrides": ["cohorts=3"]}, r"cohorts: there is no such key \(did you mean 'cohort'"),
     ],
 )
@@ -222,6 +292,30 @@ def test_changes_that_are_no_causes() -> None:
         plan_of(KEYS, changes=["seed=3"])
     with pytest.raises(ConfigError, match="--change: name = other cannot change the figure"):
         plan_of(KEYS, changes=["name=other"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            ["local.epochs=2", "weights=uniform", "local.steps=30"],
+            "--change: local.epochs = 2 is lost beside weights = uniform and local.steps = 30; lea",
+        ),
+        (
+            ["weights=uniform", "weights=examples"],
+            "--change: got weights more than once; give it once",
+        ),
+    ],
+)
+def test_changes_that_take_each_other_back(changes: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plan_of(KEYS, changes=changes)
+
+
+def test_changes_that_belong_together_are_kept() -> None:
+    planned = plan_of(KEYS, changes=["algorithm.name=scaffold", "algorithm.divisor=steps"])
+    assert planned.b.experiment.resolved()["algorithm"]["divisor"] == "steps"
+    assert "weights" in names(plan_of(KEYS, changes=["algorithm=scaffold", "weights=uniform"]))
 
 
 def test_changes_name_what_follows_from_them() -> None:

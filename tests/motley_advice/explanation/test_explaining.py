@@ -4,6 +4,9 @@ numbers, files."""
 from __future__ import annotations
 
 import csv
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +20,7 @@ import motley
 from motley.core.errors import ConfigError, UserError
 from motley.tasks import from_clients, own_task
 from motley_advice.explanation import compared_results, explaining
+from motley_advice.explanation.causes import KeyDifference
 from motley_advice.explanation.explaining import Explanation, explain
 from motley_advice.explanation.explanation_plan import plan_of
 from motley_advice.explanation.explanation_tables import notes, share_table, write_explanation
@@ -174,6 +178,69 @@ def test_stored_runs_are_used_unless_they_are_of_other_versions(
     assert explanation.rerun.tolist() == [0.0]
 
 
+STRIDE = """
+from dataclasses import dataclass
+import motley
+
+@dataclass(frozen=True)
+class Stride(motley.selectors.Uniform):
+    def select(self, state, context):
+        return motley.Cohort(context.available[START::2][: context.m])
+"""
+
+
+@pytest.fixture
+def two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Two folders with an experiment, a module of one name and two contents, and the run of both,
+    each made where its module is found; the first is the working folder."""
+    folders = (tmp_path / "one", tmp_path / "two")
+    for start, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "explained_stride.py").write_text(STRIDE.replace("START", str(start)))
+        selector = 'population = 4\ncohort = 1\nselector = "explained_stride:Stride"\n'
+        keys = 'stop = { rounds = 1 }\ntask = { name = "image", data = "digits" }\n'
+        (folder / "mine.toml").write_text(selector + keys)
+    code = "import motley; motley.run('mine.toml', out='run', allow_import=True)"
+    subprocess.run([sys.executable, "-c", code], cwd=folders[1], check=True)
+    monkeypatch.chdir(folders[0])
+    monkeypatch.syspath_prepend(folders[0])
+    motley.run("mine.toml", out="run", allow_import=True)
+    return folders
+
+
+def test_other_code_under_the_same_name_is_said(two_folders: tuple[Path, Path]) -> None:
+    first, second = two_folders
+    runs = (first / "run", second / "run")
+    message = (
+        r"all keys of A and B are alike \(run id \w{12}\), and B was run on other files or code "
+        r"than there are now: .*; other code under another name of its file is a cause"
+    )
+    with pytest.raises(ConfigError, match=message):
+        explain(*runs, allow_import=True)
+    unread = f"{second / 'explained_stride.py'} is not read: explained_stride is {first}"
+    with pytest.raises(ConfigError, match=f"are the same experiment .*; {re.escape(unread)}"):
+        explain("mine.toml", second / "mine.toml", allow_import=True)
+    (second / "mine.toml").write_text('weights = "uniform"\n' + Path("mine.toml").read_text())
+    with motley.core.components.imports(True):
+        told = plan_of("mine.toml", second / "mine.toml").sentences()
+        alone = plan_of("mine.toml", changes=["weights=uniform"]).sentences()
+    assert sum(line.startswith(unread) for line in told) == 1
+    assert not any("is not read" in line for line in alone)
+
+
+def test_equal_keys_under_other_versions_are_not_called_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        motley.run(KEYS, out=tmp_path / name)
+    with pytest.raises(ConfigError, match="A and B are the same experiment"):
+        explain(tmp_path / "a", tmp_path / "b")
+    now = compared_results.installed_versions()
+    monkeypatch.setattr(compared_results, "installed_versions", lambda: {**now, "torch": "0.0"})
+    with pytest.raises(ConfigError, match=r"are alike .*, and A was run under other versions \("):
+        explain(tmp_path / "a", tmp_path / "b")
+
+
 def test_how_far_changes_bring_a_run_to_a_printed_number(tmp_path: Path) -> None:
     explanation = explain(
         KEYS,
@@ -196,6 +263,51 @@ def test_how_far_changes_bring_a_run_to_a_printed_number(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.parametrize(
+    "options", [{"round": "last,best"}, {"metric": "loss"}, {"changes": ["weights=uniform"]}]
+)
+def test_another_question_has_a_page_of_its_own_and_the_same_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    keys = {**KEYS, "name": "asked"}
+    how = {"changes": ["weights=uniform"]}
+    first = explain(keys, **how, printed=0.9 if "changes" in options else None)
+    page = write_explanation(first)
+    text = page.read_text()
+    lines: list[str] = []
+    other = write_explanation(explain(keys, **{**how, **options}, say=lines.append))
+    assert "2 of 2 runs are there already" in lines
+    assert other != page
+    assert page.read_text() == text
+    assert len(list(tmp_path.glob("runs/*/*/*/*/run.json"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("runs", "unexplained", "shares"),
+    [
+        (1, "+0.4000 (-0.7004 to +1.5004)", False),
+        (3, "+0.4000 (-0.4202 to +1.2202)", False),
+        (10, "+0.4000 (-0.2959 to +1.0959)", True),
+    ],
+)
+def test_a_print_has_chance_of_its_own(
+    tmp_path: Path, runs: int, unexplained: str, shares: bool
+) -> None:
+    """Of .1 and .2 (A), .5 and .6 (B), the deviation is .070711: with one degree of freedom their
+    difference from a print of k runs has the half-width 12.7062 x .070711 x sqrt(1/2 + 1/k), that
+    is 1.1004, .8202 and .6959 for 1, 3 and 10 runs. From A to the print .95 are .8."""
+    plan = plan_of(KEYS, changes=["weights=uniform"], seeds=[0, 1], printed=0.95, printed_runs=runs)
+    figures = (({*()}, [0.1, 0.2]), ({0}, [0.5, 0.6]))
+    table = share_table(with_figures(Explanation(plan, {}, tmp_path), *figures))
+    rows = {row.label: [cell.text for cell in row.cells] for row in table.rows}
+    assert rows["unexplained"][:2] == [unexplained, "50 %" if shares else "–"]
+    assert rows["weights"][1] == ("50 %" if shares else "–")
+    behind = "1 run" if runs == 1 else f"{runs} runs"
+    assert f"chance of its own, as the mean of {behind} (--printed-runs)" in table.note
+    assert ("No shares: the difference as a whole may be chance." in table.note) != shares
+
+
 def test_the_best_round_needs_no_more_runs(tmp_path: Path) -> None:
     keys = {**KEYS, "evaluate": {"every": 1}, "stop": {"rounds": 3}}
     changes = ["local.optimizer.lr=3.0"]
@@ -204,6 +316,12 @@ def test_the_best_round_needs_no_more_runs(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*/*/run.json"))) == 2
     last, best = (explanation.figures[frozenset(combination)][0] for combination in ({0}, {0, 1}))
     assert best >= last
+    assert not any("by construction" in line for line in notes(explanation))
+    once = explain(KEYS, changes=changes, round="last,best", out=tmp_path)
+    line = (
+        "the best round is the last one by construction in A with which round of B and B: evaluated"
+    )
+    assert sum(note.startswith(line) for note in notes(once)) == 1
 
 
 def test_planted_causes_carry_what_was_planted(tmp_path: Path) -> None:
@@ -281,6 +399,11 @@ def test_what_several_causes_do_together_has_a_row_where_not_all_is_run(tmp_path
     assert share_table(explanation).note.startswith(
         "Means of the changes of one cause from A and from B"
     )
+    assert (
+        "changed alone the causes add up to +0.0000 from A and to +2.0000 from B; what the mean of "
+        "both leaves of B - A is the row 'several causes together'"
+    ) in notes(explanation)
+    assert not any("come of changing several" in line for line in notes(explanation))
 
 
 def test_stored_seeds_that_are_not_compared_count_as_chance(
@@ -371,6 +494,61 @@ def test_what_is_chance_where_the_seeds_differ(tmp_path: Path) -> None:
     )
 
 
+def test_an_option_that_acts_on_nothing_is_told(explained: Explanation, tmp_path: Path) -> None:
+    """A uniform selector asks for no probe."""
+    changes = ["probe.batches=3", "weights=uniform"]
+    explanation = explain(KEYS, changes=changes, seeds=[0, 1], out=tmp_path)
+    table = share_table(explanation)
+    cells = {row.label: [cell.text for cell in row.cells] for row in table.rows}
+    assert cells["probe.batches"] == ["+0.0000", "changes nothing", "+0.0000", "+0.0000"]
+    assert cells["weights"][1] != "changes nothing"
+    assert "Changes nothing: with and without it every recorded figure is equal" in table.note
+    assert explained.without_effect == []
+    assert "hanges nothing" not in share_table(explained).note
+
+
+def test_a_figure_that_is_equal_by_chance_is_no_proof(explained: Explanation) -> None:
+    """Accuracies are alike, and losses are not."""
+    alike = with_figures(explained, *((set(c), [0.5, 0.5]) for c in explained.runs))
+    assert alike.without_effect == []
+    same = replace(explained, runs=dict.fromkeys(explained.runs, explained.runs[frozenset()]))
+    assert same.without_effect == []  # one run, however it is read
+
+
+def test_runs_that_learned_nothing_are_told(tmp_path: Path) -> None:
+    changes = ["local.optimizer.lr=1e30", "weights=uniform"]
+    explanation = explain(KEYS, changes=changes, seeds=[0, 1], out=tmp_path)
+    told = [line for line in notes(explanation) if "nothing was learned" in line]
+    nothing = "seeds 0, 1: no upload was accepted in 1 of 1 rounds (round 1)"
+    assert [line.partition(", and ")[0] for line in told] == [
+        f"A with learning rate of B, {nothing}",
+        f"B, {nothing}",
+    ]
+    assert all(
+        line.endswith("; seeds 0, 1 count with the untrained model's figure") for line in told
+    )
+    page = write_explanation(explanation).read_text()
+    assert "A with learning rate of B, seeds 0, 1: no upload was accepted" in page
+
+
+def test_evaluations_at_which_the_guard_went_back_are_no_longer_without_effect(
+    explained: Explanation,
+) -> None:
+    (run, *more) = explained.runs[frozenset()]
+    rounds = run.tables["rounds"]
+    place = rounds.column_names.index("notes")
+    noted = rounds.set_column(place, "notes", [['{"model_restored": 1.0}']])
+    odd = replace(run, tables={**run.tables, "rounds": noted})
+    runs = {**explained.runs, frozenset(): [odd, *more]}
+    every = KeyDifference("evaluate.every", 10, 1)
+    line = "the guard went back to models of earlier evaluations, so that evaluate.every, in which"
+    for harmless, told in (([every], 1), ([], 0)):
+        part = replace(explained, runs=runs, plan=replace(explained.plan, harmless=harmless))
+        assert sum(note.startswith(line) for note in notes(part)) == told
+    same = replace(explained, plan=replace(explained.plan, harmless=[every]))
+    assert not any(note.startswith(line) for note in notes(same))
+
+
 def test_a_task_of_ones_own(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     clients = [(rng.normal(size=(12, 3)).astype("float32"), np.arange(12) % 2) for _ in range(3)]
@@ -403,9 +581,9 @@ def test_a_run_that_fails_stops_the_explanation(
 
 def test_a_scope_that_was_not_recorded(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"--scope: got 'world', of which .* there are: client, m"
+        ConfigError, match=r"--scope: got 'validation', of which .* there are: client, m"
     ):
-        explain(KEYS, OTHER, scope="mean,world", out=tmp_path)
+        explain(KEYS, OTHER, scope="mean,validation", out=tmp_path)
     assert len(list(tmp_path.glob("*/*/run.json"))) == 1
 
 

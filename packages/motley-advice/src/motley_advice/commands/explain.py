@@ -42,6 +42,12 @@ Printed = Annotated[
         "--printed", metavar="0.685", help="A printed number: how far each cause brings A to it."
     ),
 ]
+PrintedRuns = Annotated[
+    int | None,
+    typer.Option(
+        "--printed-runs", metavar="K", help="The runs that it is the mean of; 1 unless given."
+    ),
+]
 Metric = Annotated[
     str | None, typer.Option("--metric", metavar="NAME", help="The headline unless given.")
 ]
@@ -71,6 +77,7 @@ def explain(
     b: B = None,
     change: Change = None,
     printed: Printed = None,
+    printed_runs: PrintedRuns = None,
     metric: Metric = None,
     round: Round = "last",
     scope: Scope = None,
@@ -110,6 +117,7 @@ def explain(
         b,
         changes=change or [],
         printed=printed,
+        printed_runs=printed_runs,
         metric=metric,
         round=round,
         scope=scope,

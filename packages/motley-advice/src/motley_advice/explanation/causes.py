@@ -9,7 +9,7 @@ by trying: two causes of which one without the other is no experiment become one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -30,8 +30,10 @@ _TOGETHER = (
 """Keys that are one setting, or of which one follows another."""
 _WHOLE = ("stop", "init")
 """Tables whose keys are one setting."""
+_LISTED = 5
+"""Seeds of which a key's values are listed."""
 _MEASURED = ("evaluate", "metrics")
-"""Keys that say what is measured, and when: they change no model."""
+"""Keys that say what is measured, and when: they change no model, but may end a run."""
 
 Document = Mapping[str, Any]
 Refusal = Callable[[Sequence["Cause"], Combination], UserError | None]
@@ -90,25 +92,20 @@ def _differing(a: Any, b: Any, path: str) -> Iterator[str]:
         yield path
 
 
-def causes_of(a: Document, b: Document, cohort_alike: bool = False) -> list[Cause]:
+def causes_of(
+    a: Sequence[Document], b: Sequence[Document], cohort_alike: bool = False
+) -> list[Cause]:
     """Return the causes for which two experiments can have different results, before any that can
     only change together are joined.
 
     Parameters
     ----------
-    a, b: resolved experiments, with a table ``reading``.
+    a, b: resolved experiments, with a table ``reading``: that of each seed where more than the key
+    ``seed`` goes with it, else one. What differs with any seed is a cause.
     cohort_alike: whether both ask equally many clients a round, however that is written.
     """
-    best = "best" in (value_at(a, f"{READING}.round"), value_at(b, f"{READING}.round"))
-    counting = [_counting(side, best) for side in (a, b)]
-    paths = [
-        path
-        for key in dict.fromkeys([*counting[0], *counting[1]])
-        for path in _differing(counting[0].get(key), counting[1].get(key), key)
-        if not (cohort_alike and path in ("cohort", "participation"))
-    ]
     groups: list[list[str]] = []
-    for path in paths:
+    for path in _paths(a, b, cohort_alike):
         group = next((held for held in groups if {path, held[0]} in _TOGETHER), None)
         if group is None:
             groups.append([path])
@@ -118,12 +115,75 @@ def causes_of(a: Document, b: Document, cohort_alike: bool = False) -> list[Caus
         Cause(
             _name(group[0]),
             tuple(group),
-            tuple(
-                row for path in group for row in leaves(value_at(a, path), value_at(b, path), path)
-            ),
+            tuple(row for path in group for row in _rows(a, b, path)),
         )
         for group in groups
     ]
+
+
+def _paths(a: Sequence[Document], b: Sequence[Document], cohort_alike: bool) -> list[str]:
+    """Return what differs with any seed and can change the figure; of a table that differs as a
+    whole with one of them the whole."""
+    paths = dict.fromkeys(
+        path
+        for first, second in zip(a, b, strict=True)
+        for path in _counted_paths(first, second)
+        if not (cohort_alike and path in ("cohort", "participation"))
+    )
+    return [path for path in paths if not any(path.startswith(f"{held}.") for held in paths)]
+
+
+def _counted_paths(a: Document, b: Document) -> Iterator[str]:
+    """Yield what differs and can change the figure; of what is measured, and when, what decides on
+    the best round or on the end of a run."""
+    measured = set(_measured_that_counts(a, b))
+    counting = [_counting(side, measured) for side in (a, b)]
+    for key in dict.fromkeys([*counting[0], *counting[1]]):
+        yield from _differing(counting[0].get(key), counting[1].get(key), key)
+
+
+def _measured_that_counts(a: Document, b: Document) -> Iterator[str]:
+    """Yield the keys of what is measured that can change the figure of A or of B.
+
+    Every figure is of ``evaluate.batch_size`` samples at a time, which only a model or a loss takes
+    that looks at its whole batch. ``stop.target`` and ``stop.patience`` end a run at an evaluation;
+    the latter waits for the headline, the first of ``metrics``, unless ``stop.metric`` is given."""
+    yield "evaluate.batch_size"
+    ends = [side["stop"] for side in (a, b)]
+    best = "best" in (value_at(a, f"{READING}.round"), value_at(b, f"{READING}.round"))
+    if best or any(end.get("target") or end.get("patience") for end in ends):
+        yield "evaluate.every"
+    waits = any(end.get("patience") and not end.get("metric") for end in ends)
+    if waits and _headline(a) != _headline(b):
+        yield "metrics"
+
+
+def _headline(side: Document) -> Any:
+    """Return the metric that is asked for first; None where none is."""
+    return next(iter(side.get("metrics") or ()), None)
+
+
+def _rows(a: Sequence[Document], b: Sequence[Document], path: str) -> list[KeyDifference]:
+    """Return what differs below a path with any seed, key by key; a value that is another one with
+    another seed as the values of all, ``0, 1, 2 by seed``."""
+    held = [
+        {row.key: row for row in leaves(value_at(first, path), value_at(second, path), path)}
+        for first, second in zip(a, b, strict=True)
+    ]
+    return [
+        KeyDifference(key, _by_seed(a, key), _by_seed(b, key))
+        for key in dict.fromkeys(key for rows in held for key in rows)
+    ]
+
+
+def _by_seed(documents: Sequence[Document], key: str) -> Any:
+    """Return the value of a key, or in words those of all seeds."""
+    values = [value_at(document, key) for document in documents]
+    plain = [None if isinstance(value, Mapping) else value for value in values]
+    if all(value == plain[0] for value in plain):
+        return plain[0]
+    more = ", ..." if len(plain) > _LISTED else ""
+    return f"{', '.join(map(str, plain[:_LISTED]))}{more} by seed"
 
 
 def harmless_of(a: Document, b: Document, causes: Sequence[Cause]) -> list[KeyDifference]:
@@ -132,12 +192,17 @@ def harmless_of(a: Document, b: Document, causes: Sequence[Cause]) -> list[KeyDi
     return [row for row in leaves(a, b) if row.key not in counted | {"seed"}]
 
 
-def _counting(side: Document, best: bool) -> dict[str, Any]:
-    """Return the keys of a document that can change the figure; of when the model is evaluated, how
-    often, where the best round is looked for."""
+def _counting(side: Document, measured: Collection[str]) -> dict[str, Any]:
+    """Return the keys of a document that can change the figure; ``measured``: those of what is
+    measured, and when."""
     keys = {k: v for k, v in result_keys(side).items() if k not in (*_MEASURED, "seed")}
-    evaluated = {"evaluate": {"every": value_at(side, "evaluate.every")}} if best else {}
-    return {**keys, "stop": side["stop"], **evaluated}
+    evaluate = {
+        option: value
+        for option, value in (side.get("evaluate") or {}).items()
+        if f"evaluate.{option}" in measured
+    }
+    metrics = {"metrics": side.get("metrics")} if "metrics" in measured else {}
+    return {**keys, "stop": side["stop"], "evaluate": evaluate, **metrics}
 
 
 def _name(path: str) -> str:
@@ -157,6 +222,8 @@ def combined(
             table, _, last = path.rpartition(".")
             mine: Any = value_at(out, table) if table else out
             theirs: Any = value_at(b, table) if table else b
+            if not isinstance(mine, dict):
+                continue  # the table differs with another seed, and neither has it with this one
             mine.pop(last, None)
             if last in theirs:
                 mine[last] = theirs[last]

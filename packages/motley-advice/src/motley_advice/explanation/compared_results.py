@@ -4,7 +4,8 @@ has it, with its seeds and what is stored of it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 
 from motley.core.errors import ConfigError, UserError
 from motley.core.extensions import required_extension
-from motley.core.files import is_folder, no_file
+from motley.core.files import is_file, is_folder, no_file
+from motley.core.own_code import is_motley
 from motley.experiments.config import Experiment
 from motley.experiments.run import as_experiment
 from motley.experiments.store import RunFolder, installed_versions
@@ -56,6 +58,7 @@ class Side:
     seeds: of its file's grid, or of the stored runs.
     stored: seed -> finished run that was given.
     unfinished: seeds of runs that were given and have not ended.
+    unread: sentences on code beside its file that is not the code that is run.
     reading: how its figure is read.
     of_seed: seed -> experiment, where more than the key ``seed`` goes with it; None elsewhere.
     """
@@ -67,6 +70,7 @@ class Side:
     reading: Reading = field(default_factory=lambda: Reading(""))
     of_seed: Callable[[int], Experiment] | None = None
     unfinished: tuple[int, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @cached_property
     def document(self) -> dict[str, Any]:
@@ -128,7 +132,28 @@ def side_of(given: Given, overrides: Sequence[str] = (), data: Path | None = Non
             "another; leave its [grid] out, or give the folder of one method's runs"
         )
     seeds = dict.fromkeys(point.experiment.seed for point in points)
-    return _checked(Side(label, points[0].experiment, tuple(seeds)))
+    side = Side(label, points[0].experiment, tuple(seeds))
+    if isinstance(given, str | Path):
+        side = replace(side, unread=tuple(_unread_code(Path(given), side.experiment)))
+    return _checked(side)
+
+
+def _unread_code(file: Path, experiment: Experiment) -> Iterator[str]:
+    """Yield in a sentence each module beside an experiment's file that has the name of one that the
+    experiment runs, and is another: modules are looked for in the working folder."""
+    modules = {
+        getattr(part, "__module__", type(part).__module__) for part in experiment.own_parts()
+    }
+    for name in sorted(module for module in modules if module and not is_motley(module)):
+        path = getattr(sys.modules.get(name), "__file__", None)
+        if path is None:
+            continue
+        beside = file.parent / Path(path).name
+        if is_file(beside) and beside.read_bytes() != Path(path).read_bytes():
+            yield (
+                f"{beside} is not read: {name} is {path} for A and for B; to compare both, give "
+                "one of the files another name"
+            )
 
 
 def _folder_of(given: str | Path) -> Path | None:

@@ -26,6 +26,12 @@ from motley_advice.explanation.compared_results import Given, Reading, made_here
 from motley_advice.explanation.explanation_plan import ExplanationPlan, plan_of
 from motley_advice.explanation.shapley import CauseShares, Combination, shares
 
+_FIGURES = {
+    "evaluations": ("round", "client", "loss", "accuracy"),
+    "metrics": ("round", "client", "value"),
+}
+"""Columns of a run's tables that are what was measured of its models."""
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -62,6 +68,22 @@ class Explanation:
         return shares(
             {combination: values[self.counted] for combination, values in self.figures.items()}
         )
+
+    @cached_property
+    def without_effect(self) -> list[int]:
+        """The causes with and without which every recorded figure is equal to the bit, in all
+        combinations that were run and with all seeds."""
+        return [cause for cause in range(len(self.plan.causes)) if self._changes_nothing(cause)]
+
+    def _changes_nothing(self, cause: int) -> bool:
+        pairs = [
+            (run, other)
+            for combination, runs in self.runs.items()
+            if cause not in combination and combination | {cause} in self.runs
+            for run, other in zip(runs, self.runs[combination | {cause}], strict=True)
+            if run.directory != other.directory  # of how a figure is read both have one run
+        ]
+        return bool(pairs) and all(_same_figures(*pair) for pair in pairs)
 
     @cached_property
     def ends(self) -> tuple[Floats, Floats]:
@@ -108,9 +130,28 @@ def figure_of(run: Run, reading: Reading) -> float:
         )
     if measures.ruined(run, reading.metric):
         return float("nan")
-    along = measures.trained(measures.curve(run, metric=reading.metric, scope=scope))
-    ends = measures.ends(along, measures.better_of(run, reading.metric))
+    ends = measures.ends(evaluations_of(run, reading), measures.better_of(run, reading.metric))
     return ends.final if reading.round == "last" else ends.peak
+
+
+def evaluations_of(run: Run, reading: Reading) -> measures.Curve:
+    """Return the figures of a run over rounds, without the untrained model's."""
+    scope = reading.scope or measures.written_scope(run)
+    return measures.trained(measures.curve(run, metric=reading.metric, scope=scope))
+
+
+def _same_figures(run: Run, other: Run) -> bool:
+    """Return whether two runs recorded the same figures, to the bit."""
+    pairs = (
+        (_numbers(run, table, column), _numbers(other, table, column))
+        for table, columns in _FIGURES.items()
+        for column in columns
+    )
+    return all(np.array_equal(mine, others, equal_nan=True) for mine, others in pairs)
+
+
+def _numbers(run: Run, table: str, column: str) -> Floats:
+    return np.asarray(run.tables[table][column].to_numpy(), float)
 
 
 def explain(
@@ -119,6 +160,7 @@ def explain(
     *,
     changes: Sequence[str] = (),
     printed: float | None = None,
+    printed_runs: int | None = None,
     metric: str | None = None,
     round: str = "last",
     scope: str | None = None,
@@ -142,6 +184,8 @@ def explain(
     runs, a run id below ``runs``, or a recipe's row, ``"recipe:NAME/ROW"``.
     changes: instead of b, candidate changes of a, like ``"weights=uniform"``.
     printed: a number that somebody printed, against which B is held, in the metric's own unit.
+    printed_runs: the runs k that it is the mean of, 1 by default. It has chance of its own: its
+    difference from the mean of n runs here has the deviation ``s sqrt(1/n + 1/k)``, s of those n.
     metric: the headline by default.
     round: ``last`` or ``best``, or A's and B's, ``"last,best"``.
     scope: of evaluations, ``global`` or ``mean``, or A's and B's; that of the headline by default.
@@ -170,6 +214,7 @@ def explain(
             b,
             changes=changes,
             printed=printed,
+            printed_runs=printed_runs,
             metric=metric,
             round=round,
             scope=scope,
@@ -187,7 +232,8 @@ def explain(
 
 class _PlannedRuns:
     """The runs of a plan, each once, and their folders: one that is finished already, in ``out``,
-    among those given or beside them, or where ``motley run`` puts it, stays there."""
+    among those given or beside them, in another explanation of A, or where ``motley run`` puts it,
+    stays there."""
 
     def __init__(
         self,
@@ -198,6 +244,7 @@ class _PlannedRuns:
     ) -> None:
         name = f"{slug(plan.a.experiment.name)}-explained"
         self.base = Path("runs") / name / plan.identity if out is None else user_path(out)
+        self._usual = out is None
         self._plan = plan
         self._jobs = jobs
         self._say = say
@@ -222,10 +269,15 @@ class _PlannedRuns:
         stored = [run.directory for side in sides for run in side.stored.values()]
         beside = [folder.parent / run_id for folder in stored]
         usable = [*stored, *beside, default_folder(point.experiment)] if not self._again else []
+        usable += self._explained(run_id)
         for folder in (*begun, *filter(made_here, usable)):
             if RunFolder(folder).finished(point.experiment):
                 return folder
         return begun[0] if begun else point.folder(self.base)
+
+    def _explained(self, run_id: str) -> list[Path]:
+        """Return the runs of an id in the folders of A's other explanations."""
+        return sorted(self.base.parent.glob(f"*/*/{run_id}")) if self._usual else []
 
     def announce(self) -> None:
         """Say what will be run, how much of it is there, and how long the rest takes."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from motley.core.errors import ConfigError, UserError, suggest
 from motley.experiments import document
@@ -14,7 +17,7 @@ from motley.experiments.config import Experiment
 from motley.experiments.controls import BuildCheck
 from motley.experiments.lineage import digest_of
 from motley.experiments.run_data import task_of
-from motley.results.aspects import in_list
+from motley.results.aspects import in_list, value_at
 from motley.tasks.metrics import COLUMNS
 from motley.tasks.task import Task
 from motley_advice.explanation.causes import (
@@ -25,6 +28,7 @@ from motley_advice.explanation.causes import (
     combined,
     harmless_of,
     joined,
+    leaves,
 )
 from motley_advice.explanation.compared_results import (
     Given,
@@ -32,6 +36,7 @@ from motley_advice.explanation.compared_results import (
     Side,
     recorded_differences,
     side_of,
+    why_run_again,
 )
 from motley_advice.explanation.shapley import (
     EXACT,
@@ -43,6 +48,13 @@ from motley_advice.explanation.shapley import (
 RUNS = 160
 """Runs of a plan unless a budget is given: all combinations of five causes with five seeds."""
 ROUNDS = ("last", "best")
+SCOPES = (
+    *("global", "mean", "pooled", "validation", "validation_mean"),
+    *("shared_mean", "prototype_mean"),
+)
+"""Scopes with one figure per evaluation, of which a run has some; those of widths and of new
+clients have a number in their names."""
+_NUMBERED = ("width_", "new_mean_")
 
 
 @dataclass(frozen=True)
@@ -58,6 +70,7 @@ class ExplanationPlan:
     seeds: with each of which every combination is run.
     combinations: the sets of causes that have B's value; all of them, or those near both ends.
     printed: the printed number that B is held against; None without one.
+    printed_runs: of which it is the mean.
     """
 
     a: Side
@@ -68,6 +81,7 @@ class ExplanationPlan:
     seeds: Sequence[int]
     combinations: Sequence[Combination]
     printed: float | None = None
+    printed_runs: int = 1
 
     @property
     def exact(self) -> bool:
@@ -102,7 +116,13 @@ class ExplanationPlan:
     def number_of_runs(self) -> int:
         """The runs of the plan, those that are there already among them; combinations that differ
         only in how the figure is read share theirs."""
-        return _distinct(self._made.values()) * len(self.seeds)
+        if self.a.of_seed is self.b.of_seed is None:
+            return _distinct(self._made.values()) * len(self.seeds)
+        return _distinct(
+            self.experiment(combination, seed)
+            for combination in self.combinations
+            for seed in self.seeds
+        )
 
     @property
     def ends(self) -> tuple[Combination, Combination]:
@@ -111,13 +131,10 @@ class ExplanationPlan:
 
     @property
     def identity(self) -> str:
-        """Twelve hex digits that name both experiments, whatever the seeds and the budget."""
-        return digest_of(
-            [
-                side.with_seed(side.seeds[0]).experiment.replace({"seed": 0}).result_id()
-                for side in (self.a, self.b)
-            ]
-        )
+        """Twelve hex digits that name both experiments, how their figures are read and the print,
+        whatever the seeds and the budget."""
+        sides = [(_ids(side), asdict(side.reading)) for side in (self.a, self.b)]
+        return digest_of([sides, self.printed, self.printed_runs])
 
     def name(self, combination: Combination) -> str:
         """Return a combination in words: ``A with weights of B``, or ``B`` for all causes."""
@@ -146,6 +163,7 @@ class ExplanationPlan:
                 "together is left over"
             )
         lines += [cause.reason for cause in self.causes if cause.reason]
+        lines += [*self.a.unread, *self.b.unread]
         lines += [
             f"{name} was not finished with seed {_listed(side.unfinished)}, and counts as it is "
             "made here"
@@ -158,6 +176,13 @@ class ExplanationPlan:
                 "sides are compared with the same ones"
             )
         return lines
+
+
+def _ids(side: Side) -> list[str]:
+    """Return the ids of the results of a side: that of each of its own seeds where more than the
+    key ``seed`` goes with it."""
+    seeds = side.seeds if side.of_seed is not None else side.seeds[:1]
+    return [side.with_seed(seed).experiment.replace({"seed": 0}).result_id() for seed in seeds]
 
 
 def _listed(seeds: Sequence[int]) -> str:
@@ -186,12 +211,29 @@ def _experiment(a: Side, b: Side, causes: Sequence[Cause], combination: Combinat
     return Experiment(**keys)
 
 
+def _pairs(a: Side, b: Side, seeds: Sequence[int]) -> list[tuple[Side, Side]]:
+    """Return both sides with each seed; one pair where no more than the key ``seed`` goes with
+    it."""
+    if a.of_seed is b.of_seed is None:
+        return [(a, b)]
+    return [(a.with_seed(seed), b.with_seed(seed)) for seed in seeds]
+
+
+def _unlike_pairs(pairs: Sequence[tuple[Side, Side]]) -> list[tuple[Side, Side]]:
+    """Return the first pair of those that differ in the same keys."""
+    firsts: dict[frozenset[str], tuple[Side, Side]] = {}
+    for a, b in pairs:
+        firsts.setdefault(frozenset(row.key for row in leaves(a.document, b.document)), (a, b))
+    return list(firsts.values())
+
+
 def plan_of(
     a: Given,
     b: Given | None = None,
     *,
     changes: Sequence[str] = (),
     printed: float | None = None,
+    printed_runs: int | None = None,
     metric: str | None = None,
     round: str = "last",
     scope: str | None = None,
@@ -208,6 +250,7 @@ def plan_of(
     ConfigError: A and B do not differ in anything that can change the figure, an option that makes
     no sense, a side that cannot run, or a budget that is too small.
     """
+    _check_printed_runs(printed_runs, printed)
     side_a = side_of(a, overrides, data)
     side_b = _other_side(side_a, b, changes, overrides=overrides, data=data)
     planned_seeds = _seeds(side_a, side_b, seeds)
@@ -231,20 +274,26 @@ def plan_of(
         for side, reading in zip((side_a, side_b), readings, strict=True)
     )
     alike = _same_cohort(side_a, side_b)
-    causes = causes_of(side_a.document, side_b.document, cohort_alike=alike)
+    pairs = _pairs(side_a, side_b, planned_seeds)
+    causes = causes_of(
+        [a.document for a, _ in pairs], [b.document for _, b in pairs], cohort_alike=alike
+    )
     harmless = harmless_of(side_a.document, side_b.document, causes)
     recorded = recorded_differences(side_a, side_b)
     if not causes:
         raise _nothing(side_a, side_b, harmless, recorded)
     check = BuildCheck(data)
-    for name, side in (("A", side_a), ("B", side_b)):
-        reason = check.of(side.experiment)
-        if reason is not None:
-            raise ConfigError(f"{name}, {side.label}, cannot run: {reason}")
+    unlike = _unlike_pairs(pairs)
+    for pair in unlike:
+        for name, side in zip("AB", pair, strict=True):
+            reason = check.of(side.experiment)
+            if reason is not None:
+                raise ConfigError(f"{name}, {side.label}, cannot run: {reason}")
 
     def refusal(tried: Sequence[Cause], combination: Combination) -> UserError | None:
         try:
-            return check.of(_experiment(side_a, side_b, tried, combination))
+            reasons = (check.of(_experiment(*pair, tried, combination)) for pair in unlike)
+            return next(filter(None, reasons), None)
         except UserError as error:
             return error
 
@@ -258,6 +307,7 @@ def plan_of(
         seeds=planned_seeds,
         combinations=planned_combinations(len(causes)),
         printed=printed,
+        printed_runs=printed_runs or 1,
     )
     return _within(plan, RUNS if runs is None else runs)
 
@@ -279,16 +329,20 @@ def _other_side(
         return side_of(b, overrides, data)
     pairs = [document.parse_setting(change, "--change") for change in changes]
     values = {key: document.parse_value(text) for key, text in pairs}
+    if len(values) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ConfigError(f"got {twice} more than once; give it once", "--change")
     if "seed" in values:
         raise ConfigError(
             "got seed; what differs between seeds is chance, and no cause: give --seeds", "--change"
         )
     for key, value in values.items():
-        changed = a.experiment.replace({key: value})
-        if changed.result_id() == a.experiment.result_id():
+        changed = _replaced(a.experiment, {key: value})
+        if changed is not None and changed.result_id() == a.experiment.result_id():
             same = changed.resolved() == a.experiment.resolved()
             why = f"is what {a.label} has already" if same else "cannot change the figure"
             raise ConfigError(f"{key} = {value} {why}", "--change")
+    _check_kept(a.experiment, values)
     words = ", ".join(f"{key} = {value}" for key, value in values.items())
     made = a.of_seed
     return Side(
@@ -297,6 +351,32 @@ def _other_side(
         seeds=a.seeds,
         of_seed=None if made is None else lambda seed: made(seed).replace(values),
     )
+
+
+def _replaced(experiment: Experiment, values: Mapping[str, Any]) -> Experiment | None:
+    """Return the experiment with other values; None where that is none."""
+    try:
+        return experiment.replace(values)
+    except UserError:
+        return None
+
+
+def _check_kept(experiment: Experiment, values: Mapping[str, Any]) -> None:
+    """Refuse a change that the other changes take back, as of ``local.epochs`` beside
+    ``local.steps``."""
+    together = experiment.replace(values).resolved()
+    for key, value in values.items():
+        others = {other: held for other, held in values.items() if other != key}
+        alone = _replaced(experiment, {key: value})
+        without = _replaced(experiment, others)
+        if alone is None or without is None:
+            continue  # they need each other
+        kept = value_at(alone.resolved(), key) == value_at(together, key)
+        if not kept and without.resolved() == together:
+            beside = in_list([f"{other} = {held}" for other, held in others.items()])
+            raise ConfigError(
+                f"{key} = {value} is lost beside {beside}; leave one of them out", "--change"
+            )
 
 
 def _metric(metric: str | None, tasks: Sequence[Task]) -> str:
@@ -326,13 +406,28 @@ def _metric(metric: str | None, tasks: Sequence[Task]) -> str:
 
 
 def _check_printed(printed: float | None, metric: str, task: Task) -> None:
-    """Refuse a printed percentage of what Motley measures as a share."""
+    """Refuse what is no number, and a printed percentage of what Motley measures as a share."""
+    if printed is not None and not isfinite(printed):
+        raise ConfigError(f"got {printed:g}; expected the number that was printed", "--printed")
     shares = {"accuracy": True} | {each.name: each.share for each in task.metrics}
     if printed is not None and shares.get(metric) and not 0 <= printed <= 1:
         raise ConfigError(
             f"got {printed:g}, and {metric} lies between 0 and 1; of a percentage write "
             f"{printed / 100:g}",
             "--printed",
+        )
+
+
+def _check_printed_runs(runs: int | None, printed: float | None) -> None:
+    """Refuse a number of printed runs that is none, or without a printed number."""
+    if runs is not None and runs < 1:
+        raise ConfigError(
+            f"got {runs}; expected the runs that the printed number is the mean of, 1 or more",
+            "--printed-runs",
+        )
+    if runs is not None and printed is None:
+        raise ConfigError(
+            f"got {runs} and no printed number; add it, e.g. --printed 0.685", "--printed-runs"
         )
 
 
@@ -346,6 +441,13 @@ def _readings(metric: str, round: str, scope: str | None) -> tuple[Reading, Read
                 f"got {value!r}{suggest(value, ROUNDS)}; expected last or best, or A's and B's, "
                 "e.g. last,best",
                 "--round",
+            )
+    for name in filter(None, scopes):
+        if name not in SCOPES and not name.startswith(_NUMBERED):
+            raise ConfigError(
+                f"got {name!r}{suggest(name, SCOPES)}; expected global or mean, or A's and B's, "
+                "e.g. global,mean",
+                "--scope",
             )
     return Reading(metric, rounds[0], scopes[0]), Reading(metric, rounds[1], scopes[1])
 
@@ -374,19 +476,27 @@ def _nothing(
     """Return the error for two sides without a cause."""
     beside = [row.key for row in (*harmless, *recorded)]
     also = f"; beside it differ {in_list(beside[:6])}" if beside else ""
-    if a.experiment.replace({"seed": 0}).run_id() == b.experiment.replace({"seed": 0}).run_id():
-        if a.seeds == b.seeds:
-            return ConfigError(
-                f"A and B are the same experiment (run id {a.experiment.run_id()}): nothing that "
-                f"changes its result differs{also}"
-            )
+    also += "".join(f"; {sentence}" for sentence in (*a.unread, *b.unread))
+    if a.experiment.replace({"seed": 0}).run_id() != b.experiment.replace({"seed": 0}).run_id():
         return ConfigError(
-            f"A and B differ in their seeds alone ({_listed(a.seeds)} and {_listed(b.seeds)}), so "
-            f"their difference is chance{also}"
+            f"A and B differ only in {in_list(beside[:6])}, which cannot change the figure; with "
+            "--round best it counts how often they are evaluated"
+        )
+    otherwise = why_run_again(a, b)
+    if otherwise is not None:
+        mend = "; other code under another name of its file is a cause" * ("code" in otherwise)
+        return ConfigError(
+            f"all keys of A and B are alike (run id {a.experiment.run_id()}), and {otherwise}: in "
+            f"that they may differ, and here both would be run alike{mend}{also}"
+        )
+    if a.seeds == b.seeds:
+        return ConfigError(
+            f"A and B are the same experiment (run id {a.experiment.run_id()}): nothing that "
+            f"changes its result differs{also}"
         )
     return ConfigError(
-        f"A and B differ only in {in_list(beside[:6])}, which cannot change the figure; with "
-        "--round best it counts how often they are evaluated"
+        f"A and B differ in their seeds alone ({_listed(a.seeds)} and {_listed(b.seeds)}), so "
+        f"their difference is chance{also}"
     )
 
 
@@ -417,9 +527,10 @@ def _within(plan: ExplanationPlan, runs: int) -> ExplanationPlan:
     else:
         allowed = f"one seed takes {each}"
     causes = ", ".join(cause.name for cause in plan.causes)
+    every = f", all combinations {plan.number_of_runs}" if plan.exact else ""
     raise ConfigError(
         f"got {runs}; of the causes ({causes}) one at a time from both ends takes "
-        f"{fewer.number_of_runs} runs ({each} combinations, {_count(plan.seeds)}), all "
-        f"combinations {plan.number_of_runs}; {allowed}",
+        f"{fewer.number_of_runs} runs ({each} combinations, {_count(plan.seeds)}){every}; "
+        f"{allowed}",
         "--runs",
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from math import isfinite
+from collections.abc import Mapping, Sequence
+from math import isfinite, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,12 @@ from motley.results.blocks import (
     TableRow,
     non_empty,
 )
+from motley.results.load import Run
+from motley.results.measures import Interval
 from motley.results.method_rows import intervals_in_words
+from motley.results.model_health import learned_nothing, model_health
 from motley_advice.explanation.causes import KeyDifference
-from motley_advice.explanation.explaining import Explanation, figure_of
+from motley_advice.explanation.explaining import Explanation, evaluations_of, figure_of
 from motley_advice.explanation.explanation_plan import ExplanationPlan
 from motley_report.page import replace_files, write
 
@@ -42,6 +45,12 @@ _TEST_SAMPLES = {
 """Keys of an experiment that decide what is tested on."""
 _NOT_THE_SAMPLES = {"task.model", "task.scale", "task.augment", "task.dropout"}
 """Keys below them that leave the samples as they are."""
+_TROUBLES = 4
+"""Combinations whose runs' troubles are told."""
+_LEFT = "several causes together"
+"""The row of what is left where not all combinations are run."""
+_NO_EFFECT = "changes nothing"
+"""What stands for the share of a cause without any effect."""
 _SPENT_TOLERANCE = 0.01
 """Relative difference from which what the runs spent is told."""
 
@@ -98,22 +107,22 @@ def share_table(explanation: Explanation) -> Table:
         TableRow(
             plan.causes[i].name,
             [
-                *_moved(shares.each[i], gap, len(plan.causes)),
+                *_of_cause(explanation, i, gap),
                 *(_cell(_mean(ends[i])) for ends in (shares.from_a, shares.from_b)),
             ],
         )
         for i in order
     ]
     if not plan.exact:
-        rows.append(_row("several causes together", shares.left, gap))
+        rows.append(_row(_LEFT, _change(shares.left), gap))
     if np.abs(explanation.rerun).max(initial=0.0) > 0:
-        rows.append(_row("versions, machine or files", explanation.rerun, gap))
+        rows.append(_row("versions, machine or files", _change(explanation.rerun), gap))
     rows.append(TableRow("B", [TableCell(_number(last), last), *_blank(3)]))
     if plan.printed is None:
-        rows.append(_row("B - A", whole, gap))
+        rows.append(_row("B - A", _change(whole), gap))
     else:
         rows.append(TableRow("printed", [TableCell(_number(plan.printed)), *_blank(3)]))
-        left = plan.printed - explanation.observed[1]
+        left = _to_print(plan.printed, explanation.observed[1], plan.printed_runs)
         rows.append(_row("unexplained", left, gap))
     heads = ("", f"{plan.metric}, 95 % interval", "share", "alone, from A", "alone, from B")
     return Table(heads, rows, _note(explanation))
@@ -123,9 +132,26 @@ def _gap(explanation: Explanation) -> float:
     """Return the mean difference that is to be explained; NaN where its interval holds 0: it may be
     chance, and shares of it say nothing."""
     a, b = explanation.observed
-    printed = explanation.plan.printed
-    gap = measures.paired(b if printed is None else np.full(len(a), printed), a)
+    plan = explanation.plan
+    if plan.printed is None:
+        gap = measures.paired(b, a)
+    else:
+        gap = _to_print(plan.printed, a, plan.printed_runs)
     return float("nan") if gap.low < 0 < gap.high else gap.mean
+
+
+def _to_print(printed: float, figures: Floats, runs: int) -> Interval:
+    """Return the distance of ``[n]`` figures from a print of ``runs`` others, which have chance of
+    their own: the deviation of the difference of both means is s sqrt(1/n + 1/runs), with the
+    deviation s and n - 1 degrees of freedom of the figures."""
+    gap = measures.paired(np.full(len(figures), printed), figures)
+    wider = sqrt(1 + len(figures) / runs)
+    return Interval(
+        gap.mean,
+        gap.mean - wider * (gap.mean - gap.low),
+        gap.mean + wider * (gap.high - gap.mean),
+        gap.n,
+    )
 
 
 def _note(explanation: Explanation) -> str:
@@ -138,6 +164,17 @@ def _note(explanation: Explanation) -> str:
     lines = [f"{kind}, paired over the seeds {seeds or 'none'}."]
     if len(explanation.counted) > 1:
         lines.append(intervals_in_words(len(plan.causes)))
+    if plan.printed is not None:
+        behind = f"{plan.printed_runs} run{'s' if plan.printed_runs > 1 else ''}"
+        lines.append(
+            f"The print has chance of its own, as the mean of {behind} (--printed-runs) that vary "
+            "as those here."
+        )
+    if explanation.without_effect:
+        lines.append(
+            f"{_NO_EFFECT.capitalize()}: with and without it every recorded figure is equal to the "
+            "bit."
+        )
     if explanation.counted and not isfinite(_gap(explanation)):
         lines.append("No shares: the difference as a whole may be chance.")
     return " ".join(filter(None, lines))
@@ -147,22 +184,34 @@ def _blank(count: int) -> list[TableCell]:
     return [TableCell("")] * count
 
 
-def _row(label: str, values: Floats, gap: float) -> TableRow:
-    """Return the row of a change that is no cause, with an interval of its own."""
-    return TableRow(label, [*_moved(values, gap, comparisons=1), *_blank(2)])
+def _of_cause(explanation: Explanation, number: int, gap: float) -> list[TableCell]:
+    """Return what a cause adds to the figure, and its share; of one without any effect that."""
+    change = _change(explanation.shares.each[number], len(explanation.plan.causes))
+    added, share = _moved(change, gap)
+    return [added, TableCell(_NO_EFFECT) if number in explanation.without_effect else share]
 
 
-def _moved(values: Floats, gap: float, comparisons: int) -> list[TableCell]:
-    """Return the cells of a change of the figure, ``[k]`` by seed: its 95 % t interval, one of
-    ``comparisons`` that hold together, and what share it is of the gap to be explained."""
+def _row(label: str, change: Interval, gap: float) -> TableRow:
+    """Return the row of a change that is no cause."""
+    return TableRow(label, [*_moved(change, gap), *_blank(2)])
+
+
+def _change(values: Floats, comparisons: int = 1) -> Interval:
+    """Return the 95 % t interval of a change of the figure, ``[k]`` by seed, one of ``comparisons``
+    that hold together."""
     level = measures.level_together(comparisons)
-    interval = measures.paired(values, np.zeros(len(values)), level)
-    text = _number(interval.mean, sign=True)
-    if isfinite(interval.low):
-        text += f" ({_number(interval.low, sign=True)} to {_number(interval.high, sign=True)})"
-    share = 100 * interval.mean / gap if gap else np.nan  # of a gap of 0 nothing is a share
+    return measures.paired(values, np.zeros(len(values)), level)
+
+
+def _moved(change: Interval, gap: float) -> list[TableCell]:
+    """Return the cells of a change of the figure: its interval, and what share it is of the gap to
+    be explained."""
+    text = _number(change.mean, sign=True)
+    if isfinite(change.low):
+        text += f" ({_number(change.low, sign=True)} to {_number(change.high, sign=True)})"
+    share = 100 * change.mean / gap if gap else np.nan  # of a gap of 0 nothing is a share
     return [
-        TableCell(text, interval.mean),
+        TableCell(text, change.mean),
         TableCell(f"{round(share)} %" if isfinite(share) else DASH),
     ]
 
@@ -204,12 +253,7 @@ def notes(explanation: Explanation) -> list[str]:
     if len(explanation.counted) == 1:
         lines.append("one seed has no interval: what a cause carries may be chance; give --seeds")
     if len(plan.causes) > 1 and explanation.counted:
-        alone = _mean(explanation.shares.from_a.sum(axis=0))
-        total = _mean(explanation.ends[1] - explanation.ends[0])
-        lines.append(
-            f"changed alone from A the causes add up to {_number(alone, sign=True)}; the other "
-            f"{_number(total - alone, sign=True)} of B - A come of changing several together"
-        )
+        lines.append(_together(explanation))
     if testing := _deciding_test_samples(plan):
         decide = "decides" if len(testing) == 1 else "decide"
         lines.append(
@@ -218,7 +262,100 @@ def notes(explanation: Explanation) -> list[str]:
         )
     if plan.printed is not None and explanation.counted:
         lines.append(_nearest(explanation, plan.printed))
-    return [*lines, *_unlike(explanation)]
+    lines += _best_of_one(explanation)
+    return [*lines, *_troubles(explanation), *_restored(explanation), *_unlike(explanation)]
+
+
+def _best_of_one(explanation: Explanation) -> list[str]:
+    """Return a sentence where the best round of runs is looked for that were evaluated once."""
+    plan = explanation.plan
+    best = {
+        combination: runs
+        for combination, runs in explanation.runs.items()
+        if plan.reading(combination).round == "best"
+    }
+    once = [
+        combination
+        for combination, runs in best.items()
+        if any(len(evaluations_of(run, plan.reading(combination)).x) == 1 for run in runs)
+    ]
+    if not once:
+        return []
+    names = [plan.name(combination) for combination in once]
+    which = in_list([*names[:3], *(["others"] if len(names) > 3 else [])])
+    return [
+        f"the best round is the last one by construction in {which}: evaluated after the last "
+        "round alone; --set evaluate.every=1 evaluates more"
+    ]
+
+
+def _troubles(explanation: Explanation) -> list[str]:
+    """Return a sentence for each combination of which a run's model was refused, restored or
+    ruined, or learned nothing, with the troubles of the first such seed."""
+    plan = explanation.plan
+    lines = []
+    seen: set[Path] = set()
+    for combination, runs in explanation.runs.items():
+        troubled = {
+            seed: run
+            for seed, run in zip(plan.seeds, runs, strict=True)
+            if run.directory not in seen and model_health(run)
+        }
+        seen.update(run.directory for run in runs)
+        if troubled:
+            lines.append(f"{plan.name(combination)}, {_trouble(troubled)}")
+    more = f"the models of {len(lines) - _TROUBLES} more combinations had such troubles"
+    return [*lines[:_TROUBLES], *([more] if len(lines) > _TROUBLES else [])]
+
+
+def _restored(explanation: Explanation) -> list[str]:
+    """Return a sentence where the guard went back to a model of an earlier evaluation, and A and B
+    are evaluated at other rounds."""
+    runs = [run for runs in explanation.runs.values() for run in runs]
+    every = "evaluate.every"
+    if every not in {row.key for row in explanation.plan.harmless}:
+        return []
+    if not any(len(measures.note(run, "model_restored").x) for run in runs):
+        return []
+    return [
+        f"the guard went back to models of earlier evaluations, so that {every}, in which A and B "
+        f"differ, has changed figures, too; give both the same, e.g. --set {every}=10"
+    ]
+
+
+def _trouble(runs: Mapping[int, Run]) -> str:
+    """Return the troubles of the first of some runs, by seed, in words, and what their figures
+    are."""
+    first = next(iter(runs.values()))
+    troubles = learned_nothing(first) or "; ".join(model_health(first))
+    words = f"{_seeds(list(runs))}: {troubles}"
+    untrained = [seed for seed, run in runs.items() if learned_nothing(run)]
+    if not untrained:
+        return words
+    count = "count" if len(untrained) > 1 else "counts"
+    return f"{words}; {_seeds(untrained)} {count} with the untrained model's figure"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+
+
+def _together(explanation: Explanation) -> str:
+    """Return what the causes add up to when each is changed alone, in a sentence."""
+    from_a, from_b = (
+        _mean(alone.sum(axis=0)) for alone in (explanation.shares.from_a, explanation.shares.from_b)
+    )
+    total = _mean(explanation.ends[1] - explanation.ends[0])
+    if explanation.plan.exact:
+        return (
+            f"changed alone from A the causes add up to {_number(from_a, sign=True)}; the other "
+            f"{_number(total - from_a, sign=True)} of B - A come of changing several together"
+        )
+    return (
+        f"changed alone the causes add up to {_number(from_a, sign=True)} from A and to "
+        f"{_number(from_b, sign=True)} from B; what the mean of both leaves of B - A is the row "
+        f"{_LEFT!r}"
+    )
 
 
 def _deciding_test_samples(plan: ExplanationPlan) -> list[str]:

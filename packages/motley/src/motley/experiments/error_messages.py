@@ -161,6 +161,8 @@ def _sentence(fault: Mapping[str, Any], model: type[BaseModel]) -> str:
     wanted = _WANTED.get(kind, str(fault["msg"]))
     if kind == "dict_type" and fault["loc"][0] == "pin":
         wanted = _WANTED["model_type"]
+    if kind == "dict_type" and fault["loc"] == ("stop", "target"):
+        wanted = "a figure by metric, e.g. { accuracy = 0.7 }"
     return f"got {value!r}; expected {wanted}"
 
 
