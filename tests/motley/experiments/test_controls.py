@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import motley
 from motley.core.components import imports
 from motley.core.errors import ConfigError, UserError
 from motley.core.files import with_digest
-from motley.experiments import controls, sweep
+from motley.experiments import controls, registry, sweep
 from motley.experiments.config import Experiment, load
 from motley.experiments.store import RunFolder
 from motley.results import aspects
@@ -480,6 +481,17 @@ def test_a_rule_of_ones_own_that_raises_is_a_variant_that_cannot_run(
     assert (len(ran.runs), ran.failures) == (1, [])
 
 
+@pytest.fixture
+def selectors_kept() -> Iterator[None]:
+    """Forget the names of selectors that are imported in a test."""
+    names = registry.catalogue("selector")
+    before = set(names.targets)
+    yield
+    for name in set(names.targets) - before:
+        del names.targets[name], names._classes[name]
+
+
+@pytest.mark.usefixtures("selectors_kept")
 def test_an_option_that_a_class_of_ones_own_refuses_names_its_key() -> None:
     name = f"{Restless.__module__}:Restless"
     refusal = pytest.raises(
