@@ -19,7 +19,7 @@ from time import monotonic
 from motley.commands.shared_options import wide_console
 from motley.core.components import imports
 from motley.core.csv_text import csv_rows, csv_text
-from motley.core.errors import ConfigError, DataError, UserError, suggest
+from motley.core.errors import ConfigError, DataError, suggest
 from motley.core.files import no_file, user_path
 from motley.experiments import document
 from motley.experiments.store import RunFolder
@@ -232,7 +232,7 @@ def _finished_before(
                     continue
                 try:
                     name = table.experiment(row, seed, data, column).result_id()
-                except UserError:  # whoever asks for it is told
+                except Exception:  # also of the task's own code; whoever asks for it is told
                     continue
                 folder = directory / "runs" / name
                 if name in names:
