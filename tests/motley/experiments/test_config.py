@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from motley.algorithms import FedProx, Krum
 from motley.core.errors import ConfigError
 from motley.experiments import document
 from motley.experiments.config import Experiment, load
+from motley.tasks.synthetic import Synthetic
 
 PLAIN = {"population": 10, "cohort": 2, "stop": {"rounds": 3}, "task": {"name": "quadratic"}}
 
@@ -395,6 +397,14 @@ def test_samples_and_models_in_memory_are_told_their_place(value: object, named:
     for key, task in (("task", value), (r"task\.data", {"name": "tabular", "data": value})):
         with pytest.raises(ConfigError, match=f"^{key}: got {named}; this key is a name.*{line}"):
             Experiment(**{**PLAIN, "task": task})
+
+
+def test_a_source_of_samples_may_have_columns() -> None:
+    @dataclass(frozen=True)
+    class Columns(Synthetic):
+        columns: tuple[str, ...] = ("age",)
+
+    assert Experiment(**{**PLAIN, "task": Columns()}).part("task") == Columns()
 
 
 def test_a_long_value_is_not_written_out() -> None:

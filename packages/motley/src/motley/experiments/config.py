@@ -80,7 +80,7 @@ from motley.tasks.held_out import held_out_count
 from motley.tasks.metrics import as_metric
 from motley.tasks.own import Own
 from motley.tasks.precision import Precision
-from motley.tasks.task import Task
+from motley.tasks.task import Task, TaskSource
 
 if TYPE_CHECKING:  # the types of components, by key
     from motley.algorithms.local_optimisers import Solver
@@ -88,7 +88,6 @@ if TYPE_CHECKING:  # the types of components, by key
     from motley.algorithms.schedules import Schedule
     from motley.rounds.stage import StageOptions
     from motley.selectors.selector import SelectionRule
-    from motley.tasks.task import TaskSource
     from motley.timing.synchrony import Synchrony
     from motley.transport.allocators.allocator import Allocator
     from motley.transport.budgets import Budget
@@ -791,6 +790,8 @@ def _check_names(keys: Any) -> None:
     task = keys.get("task") if isinstance(keys, Mapping) else None
     data = task.get("data") if isinstance(task, Mapping) else None
     for key, value in (("task", task), ("task.data", data)):
+        if isinstance(value, Task | TaskSource):
+            continue
         arrays = any(hasattr(value, name) for name in ("__array__", "columns", "column_names"))
         if arrays or isinstance(value, Dataset | DataLoader | nn.Module):
             size = getattr(value, "shape", None)
