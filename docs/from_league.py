@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from math import isfinite, isnan
@@ -116,6 +116,7 @@ def _rows() -> list[MeasuredRow]:
     return [row for row in _all_rows() if row.seed in _seeds()]
 
 
+@cache
 def _gains(name: str) -> dict[str, dict[str, list[float]]]:
     """Return environment -> entrant -> difference to the control with each seed that the exhibit
     has, by the first of its measures."""
@@ -133,10 +134,17 @@ def _whole(exhibit: Exhibit) -> list[int]:
 def _counted_seeds(exhibit: Exhibit) -> Counter[int]:
     """Return how many runs of an exhibit there are with each of its seeds."""
     asked = _recipe().seeds(exhibit, _SCALE)
-    first = exhibit.name, exhibit.measures[0]
-    return Counter(
-        row.seed for row in _all_rows() if (row.exhibit, row.measure) == first and row.seed in asked
-    )
+    rows = _rows_by_measure()[exhibit.name, exhibit.measures[0]]
+    return Counter(row.seed for row in rows if row.seed in asked)
+
+
+@cache
+def _rows_by_measure() -> Mapping[tuple[str, str], list[MeasuredRow]]:
+    """Return (exhibit, measure) -> the league's numbers of it."""
+    rows: dict[tuple[str, str], list[MeasuredRow]] = defaultdict(list)
+    for row in _all_rows():
+        rows[row.exhibit, row.measure].append(row)
+    return rows
 
 
 def _in_words(environment: str) -> str:

@@ -39,7 +39,7 @@ def paper_statements() -> str:
     for name in with_statements():
         entries = [_row(entry, name) for entry in read_statements(name).statement]
         head = ("number", "the paper says", "Motley", "where", "held by")
-        parts += [f"## {prose(recipe.read(name).title)} {{#{name}}}", table(head, entries)]
+        parts += [f"## {prose(_recipe(name).title)} {{#{name}}}", table(head, entries)]
     return "\n\n".join(parts)
 
 
@@ -65,8 +65,13 @@ def _held(entry: Statement, recipe_name: str) -> str:
 
 
 def _claims(entry: Statement, recipe_name: str) -> list[Claim]:
-    found = recipe.read(recipe_name)
-    return [claim for words in entry.claims for claim in claims_named(found, words)]
+    paper = _recipe(recipe_name)
+    return [claim for words in entry.claims for claim in claims_named(paper, words)]
+
+
+@cache
+def _recipe(name: str) -> recipe.Recipe:
+    return recipe.read(name)
 
 
 def _judged(entry: Statement, recipe_name: str) -> bool:
