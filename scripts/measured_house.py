@@ -12,6 +12,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
+from functools import lru_cache
 from inspect import signature
 from pathlib import Path
 
@@ -130,9 +131,15 @@ def size(folder: Path) -> int:
     return sum(len(path.read_text().splitlines()) for path in sources(folder))
 
 
+@lru_cache(maxsize=1)
+def _nodes(tree: ast.AST) -> list[ast.AST]:
+    """Return all nodes of a file, for which several things are counted."""
+    return list(ast.walk(tree))
+
+
 def bindings(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Yield each name that code binds, with its line: parameters, assignments, loops, fields."""
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if isinstance(node, ast.arg):
             yield node.arg, node.lineno
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -144,7 +151,7 @@ def positional_calls(tree: ast.AST, least: int) -> int:
     arguments are items of a kind."""
     return sum(
         isinstance(node, ast.Call) and len(node.args) >= least and not _takes_items(node)
-        for node in ast.walk(tree)
+        for node in _nodes(tree)
     )
 
 
@@ -182,27 +189,28 @@ def run_on_sections(tree: ast.AST) -> tuple[int, int]:
     sections there are."""
     run_on = 0
     sections = 0
-    for node in ast.walk(tree):
+    for node in _nodes(tree):
         if not isinstance(node, Function | ast.ClassDef):
             continue
         text = ast.get_docstring(node) or ""
-        names = described(node)
         for section in re.findall(r"(?:Parameters|Attributes)\n-+\n(.*?)(?:\n\n|\Z)", text, re.S):
             sections += 1
             joined = " ".join(section.split("\n"))
             entries = re.findall(r"(?<=[.;] )([\w*]+(?:, [\w*]+)*): ", joined)
             starts = re.findall(r"^([\w*]+(?:, [\w*]+)*): ", section, re.MULTILINE)
             apart = [entry for entry in entries if entry not in starts]
-            run_on += any(names.issuperset(entry.split(", ")) for entry in apart)
+            run_on += any(described(node).issuperset(entry.split(", ")) for entry in apart)
     return run_on, sections
 
 
 def described(node: ast.AST) -> set[str]:
     """Return the names that a docstring's sections may describe: parameters, fields, methods and
     attributes of ``self``."""
-    names = {inner.arg for inner in ast.walk(node) if isinstance(inner, ast.arg)}
+    names = set()
     for inner in ast.walk(node):
-        if isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):
+        if isinstance(inner, ast.arg):
+            names.add(inner.arg)
+        elif isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):
             names.add(inner.target.id)
         elif isinstance(inner, ast.Attribute):
             names.add(inner.attr)
