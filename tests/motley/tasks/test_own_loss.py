@@ -124,6 +124,40 @@ def test_one_output_for_two_classes_gets_bce() -> None:
     assert (task.loss, task.metric) == ("bce", "accuracy")
 
 
+def test_a_binary_loss_of_torch_is_told_its_form() -> None:
+    """The form that the message names trains as ``bce``."""
+    pair = from_arrays(X, np.arange(12) % 2, CLIENT)
+    bce = nn.BCEWithLogitsLoss()
+    with pytest.raises(
+        ModelError,
+        match=r"the loss cannot take outputs \[9, 1\] and targets \[9\] .*; of one output for "
+        r'two classes leave the loss out, which is "bce" then \(BCEWithLogitsLoss\), or write '
+        r"loss=lambda outputs, labels: \.\.\.\(outputs\[:, 0\], labels.float\(\)\)",
+    ):
+        own_task(pair, lambda: nn.Linear(2, 1), loss=bce)
+    own = own_task(
+        pair,
+        lambda: nn.Linear(2, 1),
+        loss=lambda outputs, labels: bce(outputs[:, 0], labels.float()),
+    )
+    plain = own_task(pair, lambda: nn.Linear(2, 1))
+    keys = {"cohort": 2, "stop": {"rounds": 2}, "local": {"optimizer": {"lr": 0.1}}}
+    runs = [motley.run(keys, task=task) for task in (own, plain)]
+    torch.testing.assert_close(*(run.module().state_dict() for run in runs))
+
+
+def test_outputs_without_a_dimension_of_their_own_are_told_so() -> None:
+    class Squeezed(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x).squeeze(-1)
+
+    message = (
+        r"gives \[2\] for a batch of 2; expected \[2, 2\]; return a row for each sample, without"
+    )
+    with pytest.raises(ModelError, match=message):
+        own_task(from_arrays(X, np.arange(12) % 2, CLIENT), lambda: Squeezed(2, 1))
+
+
 def test_a_nan_loss_is_left_to_training() -> None:
     nan = checked_loss(
         lambda outputs, targets: (outputs * torch.nan).sum(-1), torch.ones(2, 3), torch.zeros(2)

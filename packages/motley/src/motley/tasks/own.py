@@ -682,6 +682,8 @@ def outputs_of(module: nn.Module, batch: Tensor, want: tuple[int, ...], least: i
                 " (a class per position, [n, T]; labels 0 or 1 [n, C] need multilabel=True; of "
                 "one-hot labels give y.argmax(1))"
             )
+        elif list(out.shape) == expected[:1]:
+            why = "; return a row for each sample, without squeeze: [B, 1] of one output"
         else:
             why = ""
         raise ModelError(

@@ -335,6 +335,18 @@ def _shown(value: Tensor) -> str:
     return f"{float(value):.4g}"
 
 
+def _of_two_classes(outputs: Tensor, targets: Tensor) -> str:
+    """Return what to write where one output tells two classes apart, whose labels are whole
+    numbers ``[B]``: torch's binary losses expect numbers of the outputs' shape."""
+    if outputs.shape[1:] != (1,) or targets.dim() != 1 or targets.is_floating_point():
+        return ""
+    return (
+        '; of one output for two classes leave the loss out, which is "bce" then '
+        "(BCEWithLogitsLoss), or write loss=lambda outputs, labels: "
+        "...(outputs[:, 0], labels.float())"
+    )
+
+
 def _tried(function: LossFunction, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Return the function's value, and the gradient of a batch's loss by the outputs: of the value
     itself, or of the samples' mean.
@@ -358,6 +370,7 @@ def _tried(function: LossFunction, outputs: Tensor, targets: Tensor) -> tuple[Te
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ModelError(
                 f"the loss cannot take {shapes}: {reason}{place_in_own_code(error)}"
+                f"{_of_two_classes(outputs, targets)}"
             ) from error
         for name, argument in zip(("outputs", "targets"), copies, strict=True):
             if argument._version:
