@@ -80,6 +80,9 @@ SOME = [7, 3, 29, 11, 0, 5]
         (Rows(30, lambda row: [X[row].numpy(), Y[row].numpy()]), range(30)),
         (Rows(30, lambda row: {"pixels": X[row], "label": Y[row]}), range(30)),
         (Subset(Rows(30, lambda row: (X[row].tolist(), Y[row])), SOME), SOME),
+        ([(X[row], Y[row]) for row in range(30)], range(30)),
+        ([(X[row].numpy(), int(Y[row])) for row in SOME], SOME),
+        ([{"pixels": X[row], "label": Y[row]} for row in SOME], SOME),
         (Stream(), range(30)),
         (DataLoader(POOL, batch_size=7), range(30)),
         (DataLoader(POOL, batch_size=7, shuffle=True, drop_last=True), range(30)),
@@ -375,6 +378,11 @@ def test_splits_that_are_not_understood() -> None:
             r"a tuple of DataLoader, DataLoader; .*\"train\":",
         ),
         ([[POOL, POOL, POOL]], "client 0 is a list of TensorDataset, TensorDataset, Tensor"),
+        (
+            [[(X, Y), (X, Y), (X, Y)]],  # pairs of arrays: each may be one sample or many
+            r"client 0 is a list; expected a pair \(x, y\) of arrays, a Dataset or DataLoader of "
+            r"torch, or a list of samples \(x, label\)",
+        ),
         (
             {"ann": pa.table({"a": [1.0], "y": [0]})},
             r"client ann is a Table; expected the inputs and the labels, .* frame\[\"y\"\]\)",

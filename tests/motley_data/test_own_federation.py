@@ -109,6 +109,7 @@ def test_statistics_of_a_table_leave_ready_test_parts_out() -> None:
             r'got int as test; expected "client", "global", or a list with a pair \(x, y\) per '
             r"client",
         ),
+        (0.2, r"got 0\.2 as test; a share of the samples is test_fraction=0\.2"),
         (
             [*TESTS[:2], 7],
             r"the test part of client 2 is a int; expected a pair \(x, y\) of arrays",

@@ -221,7 +221,10 @@ def input_pair(pair: Any, name: str) -> Part:
     DataError: it is no pair of arrays.
     """
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise DataError(f"{name} is a {type(pair).__name__}; expected a pair (x, y) of arrays")
+        raise DataError(
+            f"{name} is a {type(pair).__name__}; expected a pair (x, y) of arrays, a Dataset or "
+            "DataLoader of torch, or a list of samples (x, label)"
+        )
     check_same_rows(pair[0], pair[1], name)
     x = inputs_of(pair[0])
     y = array_of(pair[1])

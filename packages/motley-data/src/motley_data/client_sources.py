@@ -15,7 +15,7 @@ from motley.core.errors import DataError
 from motley.tasks.preparation import FieldsPreparation
 from motley.tasks.task import Dataset
 from motley_data.client_parts import Part, array_of, input_pair, is_table
-from motley_data.loaders import SampleReader, is_loader, is_samples, splits_of
+from motley_data.loaders import SampleReader, is_loader, is_sample_list, is_samples, splits_of
 from motley_data.row_labels import Role, renamed_labels
 from motley_data.row_splits import RowSplit, times_of
 from motley_data.table_options import TableOptions
@@ -88,7 +88,7 @@ class ClientSources:
             train, held = splits_of(part, who) if kind == 0 else (part, None)
             self._carried += [] if held is None else [held]
             _check_samples(train, who, self._reader.label)
-            if is_samples(train):
+            if is_samples(train) or is_sample_list(train):
                 x, y = self._reader.read(train, who, number, kind)
             else:
                 x, y, _ = input_pair(train, who)
@@ -172,6 +172,8 @@ def _check_test(test: Any, clients: Any) -> None:
     """Refuse test parts that are no list or generator, or of another number than the clients where
     both are known."""
     if not isinstance(test, Iterable):
+        if isinstance(test, float):
+            raise DataError(f"got {test} as test; a share of the samples is test_fraction={test}")
         raise DataError(
             f'got {type(test).__name__} as test; expected "client", "global", or a list with a '
             "pair (x, y) per client"

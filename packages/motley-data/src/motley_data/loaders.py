@@ -55,6 +55,30 @@ def is_samples(data: Any) -> bool:
     return loads or _is_hub(data) or (hasattr(data, "__getitem__") and hasattr(data, "__len__"))
 
 
+def is_sample_list(data: Any) -> bool:
+    """Return whether an object is a list of samples, as a ``DataLoader`` takes it: dictionaries, or
+    tuples that begin with an array and end with a label. Pairs of arrays may be many samples
+    each."""
+    if not isinstance(data, list) or not data:
+        return False
+    return all(
+        isinstance(sample, Mapping)
+        or (
+            isinstance(sample, tuple)
+            and len(sample) > 1
+            and _is_array(sample[0])
+            and not _is_array(sample[-1])
+        )
+        for sample in data
+    )
+
+
+def _is_array(value: Any) -> bool:
+    """Return whether a value is an array, a tensor or a picture, and no single number."""
+    arrays = hasattr(value, "__array__") or hasattr(value, "__array_interface__")
+    return arrays and getattr(value, "ndim", 1) > 0
+
+
 def is_loader(data: Any) -> bool:
     """Return whether an object is a ``Dataset`` or ``DataLoader`` of torch, or a ``Dataset`` of
     Hugging Face's ``datasets``."""
