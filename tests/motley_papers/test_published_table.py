@@ -415,6 +415,25 @@ def test_a_table_brings_its_task(table, tmp_path, monkeypatch):
     assert [task.federation.x.max().item() for task in tasks] == [1.0, 2.0]
 
 
+def test_an_option_that_the_tables_function_does_not_take_is_told(table, tmp_path, monkeypatch):
+    """It was called a fault of Motley."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "theirs_slope.py").write_text("DOUBLE = 2.0\n", encoding="utf-8")
+    (tmp_path / "theirs_data.py").write_text(f"import theirs_slope\n{OWN}", encoding="utf-8")
+    base = 'task = { name = "image", data = "digits", model = "digits_mlp" }\npopulation = 4\n'
+    own = 'task = "theirs_data.py:make"\noptions = { sead = 1 }\nseeds = [0, 1]'
+    path = table(**{base: "", "seeds = [0, 1]\n": own + "\n"})
+    with pytest.raises(ConfigError) as error:
+        referee(read(path), allow_import=True)
+    assert str(error.value) == (
+        "theirs, FedAvg: options: got the option 'sead' (did you mean 'seed'?); "
+        "theirs_data.py:make takes folder, seed, slope"
+    )
+    path.write_text(path.read_text().replace("options = { sead = 1 }\n", ""), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"missing a required.* 'seed'; theirs_data\.py:make"):
+        referee(read(path), allow_import=True)
+
+
 RULE = """
 from dataclasses import dataclass
 from motley.algorithms.losses import CrossEntropy

@@ -16,6 +16,7 @@ and where the code is known to differ (docs/referee-a-table.md).
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import itertools
 import re
 import sys
@@ -253,7 +254,9 @@ class PublishedTable(RecipeTable):
         """Return the task of these options, made once."""
         name = repr((data, sorted(options.items())))
         if name not in self._tasks:
-            task = _function(self.task or "", self.folder)(data, **options)
+            function = _function(self.task or "", self.folder)
+            _check_options(function, self.task or "", options)
+            task = function(data, **options)
             if not isinstance(task, Task):
                 raise ConfigError(
                     f"got {type(task).__name__} from {self.task}; expected a task, e.g. "
@@ -299,6 +302,32 @@ def _function(target: str, folder: Path | None) -> Callable[..., Any]:
     if not callable(function):
         raise ConfigError(f"got {target!r}, which is no function", "task")
     return function  # type: ignore[no-any-return]
+
+
+def _check_options(function: Callable[..., Any], target: str, options: Settings) -> None:
+    """Refuse options that a table's function does not take, or lacks.
+
+    Raises
+    ------
+    ConfigError: it cannot be called with the folder of the data and these options.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a built-in function that tells nothing
+        return
+    takes = list(signature.parameters)
+    try:
+        signature.bind(None, **options)
+    except TypeError as error:
+        unknown = [name for name in options if name not in takes]
+        what = (
+            f"got the option {unknown[0]!r}{suggest(unknown[0], takes[1:])}"
+            if unknown
+            else f"it cannot be called with these options: {error}"
+        )
+        raise ConfigError(
+            f"{what}; {target} takes {', '.join(takes) or 'nothing'}", "options"
+        ) from None
 
 
 def _find_beside(path: Path) -> None:
