@@ -42,7 +42,7 @@ from motley_papers.measuring import measure_of
 from motley_papers.packaged import table_names as names
 from motley_papers.recipe_claim import RecipeTable
 
-Spread = Literal["deviation", "standard_error", "interval"]
+Spread = Literal["deviation", "population_deviation", "standard_error", "interval"]
 """What stands behind a printed ±."""
 Settings = dict[str, Any]
 """Key paths -> values, as in a grid; ``{seed}`` in a text is the run's seed."""
@@ -66,18 +66,31 @@ class PrintedNumber:
     deviation: standard deviation over them; NaN where none was printed.
     rounding: half a unit of the last printed digit of the mean.
     text: as printed, without bold, percent signs and LaTeX.
+    per_spread: what the printed spread was multiplied by to be the standard deviation.
     """
 
     mean: float
     deviation: float
     rounding: float
     text: str
+    per_spread: float = 1.0
 
     @property
     def decimals(self) -> int:
         """Digits after the point of the printed mean."""
         match = re.match(_NUMBER, self.text)
         return 0 if match is None else max(0, _places(match[0]))
+
+    @property
+    def spread_decimals(self) -> int:
+        """Digits after the point of the printed spread; of the mean, where the text has none.
+
+        >>> PrintedNumber.read("61.99 ± 1.4").spread_decimals
+        1
+        """
+        match = _CELL.fullmatch(self.text)
+        spread = next((number for number in match.groups()[1:] if number), None) if match else None
+        return self.decimals if spread is None else max(0, _places(spread))
 
     @classmethod
     def read(cls, text: str) -> PrintedNumber | None:
@@ -143,8 +156,9 @@ class PublishedTable(RecipeTable):
     printed_seeds: int | None = Field(default=None, ge=1)
     """Runs behind each printed number; left out: not said, and counted as one."""
     spread: Spread = "deviation"
-    """What a printed spread is: the standard deviation over the runs, their standard error, or half
-    of the mean's 95 % t interval. Needs ``printed_seeds`` where it is no deviation."""
+    """What a printed spread is: the standard deviation over the runs, divided by their number less
+    one; the population's, divided by their number, as ``numpy.std`` has it; their standard error;
+    or half of the mean's 95 % t interval. All but the first need ``printed_seeds``."""
     unit: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """What a printed number is multiplied by to be in the unit of its measure: 100 where shares are
     printed and the measure is in percent."""
