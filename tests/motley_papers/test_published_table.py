@@ -125,6 +125,22 @@ def test_the_last_printed_digit_says_how_a_number_was_rounded(text, mean, roundi
     assert number.decimals == decimals
 
 
+def test_a_table_of_latex_has_its_own_lines():
+    text = r"""
+    method & acc & loss \\[2pt] \toprule
+    \textbf{FedAvg} & $80.8_{\pm 0.9}$ & -- \\
+    \cmidrule(lr){2-3}
+    A \& B & 79.0\% $\pm$ 1.2 & 1.5 \\ \hline
+    """
+    numbers = printed_numbers(text)
+    assert [(*key, number.mean) for key, number in numbers.items()] == [
+        ("FedAvg", "acc", 80.8),
+        (r"A \& B", "acc", 79.0),
+        (r"A \& B", "loss", 1.5),
+    ]
+    assert numbers[r"A \& B", "acc"].deviation == 1.2
+
+
 def test_what_is_not_printed_and_bold_names():
     text = "m | **a** | \\textbf{b}\n**x** | − | n/a\n\\textbf{y} | 1 | 2"
     assert list(printed_numbers(text)) == [("y", "a"), ("y", "b")]

@@ -49,9 +49,13 @@ Settings = dict[str, Any]
 _SIZE = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _NUMBER = rf"[-+]?{_SIZE}"
 _CELL = re.compile(rf"({_NUMBER})\s*(?:(?:±|\+/?-|_\s*±?)\s*({_SIZE})|\(\s*±?\s*({_SIZE})\s*\))?")
-_NOT_PRINTED = ("", "-", "–", "—", "n/a")
+_OWN = ("measure", "unit")
+"""Keys of a column that set nothing in its runs."""
+_NOT_PRINTED = ("", "-", "--", "–", "—", "n/a")
 _MARKS = re.compile(r"\\textbf|\\mathbf|\\underline|\\pm|[\\*%${}]|−")
 """What a page writes around a number: bold, percent, LaTeX."""
+_RULES = r"\\(?:hline|(?:top|mid|bottom)rule|c(?:line|midrule(?:\([lr]+\))?)\{[^{}]*\})"
+"""What LaTeX writes between the lines of a table."""
 _BOLD = re.compile(r"\*\*|\\textbf\{([^{}]*)\}")
 """What it writes around the name of a row or column."""
 
@@ -370,7 +374,7 @@ def printed_numbers(text: str) -> dict[tuple[str, str], PrintedNumber]:
     ------
     ConfigError: a cell is no number, or a line has too few or too many.
     """
-    lines = [line.strip().strip("|") for line in text.strip().splitlines()]
+    lines = [line.strip().strip("|") for line in _of_latex(text).strip().splitlines()]
     rows = [[cell.strip() for cell in line.split("|")] for line in lines if set(line) - set("-|: ")]
     head, *body = rows or [[]]
     head = [_BOLD.sub(r"\1", name) for name in head]
@@ -401,6 +405,18 @@ def printed_numbers(text: str) -> dict[tuple[str, str], PrintedNumber]:
                 )
             out[row[0], column] = number
     return out
+
+
+def _of_latex(text: str) -> str:
+    r"""Return the lines of a LaTeX table with ``|`` between the cells, without rules and line ends;
+    another table as it is.
+
+    >>> _of_latex("m & a \\\\ \\hline\nx & 1 \\\\")
+    'm | a  \nx | 1 '
+    """
+    if "|" in text or "&" not in text:
+        return text
+    return re.sub(r"(?<!\\)&", "|", re.sub(r"\\\\(?:\[[^\]]*\])?|" + _RULES, "", text))
 
 
 def read(name: str | Path) -> PublishedTable:
