@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from typing import Any, Literal
 
@@ -165,7 +165,7 @@ class PublishedTable(RecipeTable):
     or half of the mean's 95 % t interval. All but the first need ``printed_seeds``."""
     unit: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """What a printed number is multiplied by to be in the unit of its measure: 100 where shares are
-    printed and the measure is in percent."""
+    printed and the measure is in percent. A column may have a ``unit`` of its own."""
     within: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """The largest difference of means, in the printed unit, that a careful rerun should have."""
     matters: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -183,7 +183,8 @@ class PublishedTable(RecipeTable):
     method: dict[str, Settings]
     """Row -> settings of its runs."""
     columns: dict[str, str | Settings]
-    """Column -> measure, or settings of its runs, of which ``measure`` names the measure."""
+    """Column -> measure, or settings of its runs, of which ``measure`` names the measure and
+    ``unit`` its unit."""
     printed: str
     """The table as printed: the first line ``method | COLUMN | ...``, then a line for each row,
     its cells ``MEAN ± DEVIATION``, ``MEAN (DEVIATION)``, ``MEAN`` or ``-``."""
@@ -211,8 +212,13 @@ class PublishedTable(RecipeTable):
         """Return what a column sets in its runs; empty for a measure alone."""
         written = self.columns[column]
         return (
-            {} if isinstance(written, str) else {k: v for k, v in written.items() if k != "measure"}
+            {} if isinstance(written, str) else {k: v for k, v in written.items() if k not in _OWN}
         )
+
+    def unit_of(self, column: str) -> float:
+        """Return what a printed number of a column is multiplied by, its own or the table's."""
+        written = self.columns[column]
+        return self.unit if isinstance(written, str) else float(written.get("unit", self.unit))
 
     def run_for(self, column: str) -> str:
         """Return the first column with the same settings, whose runs are this column's, too."""
@@ -453,6 +459,22 @@ def read(name: str | Path) -> PublishedTable:
     return table
 
 
+def _check_unit(column: str, written: str | Settings) -> None:
+    """Refuse a unit of a column that is no number above 0.
+
+    Raises
+    ------
+    ConfigError: it is none.
+    """
+    unit = written.get("unit", 1.0) if isinstance(written, Mapping) else 1.0
+    if isinstance(unit, bool) or not isinstance(unit, int | float) or not 0 < unit < inf:
+        raise ConfigError(
+            f"got {unit!r}; expected a number above 0, e.g. 100 where shares are printed and the "
+            "measure is in percent",
+            f"columns.{column}.unit",
+        )
+
+
 def _problems(table: PublishedTable) -> Iterator[str]:
     """Yield what is wrong with a table although every key has its type."""
     try:
@@ -465,6 +487,7 @@ def _problems(table: PublishedTable) -> Iterator[str]:
                     f"columns.{column}",
                 )
             measure_of(table.measure(column))
+            _check_unit(column, written)
     except ConfigError as error:
         yield str(error)
         return
