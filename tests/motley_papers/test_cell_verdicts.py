@@ -6,7 +6,7 @@ from math import inf, isnan, sqrt
 
 import pytest
 
-from motley_papers.cell_verdicts import judge
+from motley_papers.cell_verdicts import deviation_behind, judge
 from motley_papers.published_table import PrintedNumber
 
 
@@ -74,6 +74,38 @@ def test_one_run_beside_one_run_decides_nothing():
 def test_the_printed_digits(text, same):
     """0, 1, 1: mean 2/3, deviation sqrt(1/3) = .57735."""
     assert judge(printed(text), 3, [0.0, 1.0, 1.0], 1, 1.0).same_digits == same
+
+
+@pytest.mark.parametrize(
+    ("text", "spread", "same"),
+    [
+        ("99.67 ± .12", "population_deviation", True),
+        ("99.67 ± .12", "deviation", False),
+        ("99.67 ± .15", "deviation", True),
+        ("99.67 ± .15", "population_deviation", False),
+        ("99.67 ± .09", "standard_error", True),
+        ("99.67 ± .38", "interval", True),
+        ("99.67 ± .4", "interval", True),
+        ("99.7 ± .15", "deviation", True),
+        ("99.7 ± .153", "deviation", True),
+        ("99.7 ± .154", "deviation", False),
+    ],
+)
+def test_the_printed_digits_are_those_of_the_spread_that_is_printed(text, spread, same):
+    """99.5, 99.7, 99.8: mean 99.6667, squares about it .02778 + .00111 + .01778 = .04667. The
+    deviation is sqrt(.04667 / 2) = .15275, the population's sqrt(.04667 / 3) = .12472, the standard
+    error .15275 / sqrt(3) = .08819, half of the interval 4.30265 times that, .37946. A spread may
+    have other digits than its mean."""
+    number = deviation_behind(printed(text), spread, 3)
+    cell = judge(number, 3, [99.5, 99.7, 99.8], cells=1, matters=0.1)
+    assert cell.same_digits == same
+    assert cell.verdict == ("inside" if same else "undecided")
+
+
+def test_a_run_without_a_finite_figure_is_outside_and_ends_nothing():
+    cell = judge(printed("1.5 ± .2"), 3, [inf, 1.0, 2.0], cells=1, matters=1.0)
+    assert (cell.mean, cell.verdict) == (inf, "outside")
+    assert isnan(cell.deviation)
 
 
 def test_the_printed_digits_of_mean_and_deviation_are_inside_however_wide_the_interval():

@@ -12,6 +12,7 @@ import pytest
 from motley import cli
 from motley.core.errors import ConfigError, DataError
 from motley.experiments.skeleton import skeleton
+from motley_papers.measuring import measure_of
 from motley_papers.published_table import names, printed_numbers, read
 from motley_papers.referee import (
     cell_table,
@@ -123,6 +124,22 @@ def test_the_last_printed_digit_says_how_a_number_was_rounded(text, mean, roundi
     assert number.mean == pytest.approx(mean)
     assert number.rounding == pytest.approx(rounding)
     assert number.decimals == decimals
+
+
+def test_a_table_of_latex_has_its_own_lines():
+    text = r"""
+    method & acc & loss \\[2pt] \toprule
+    \textbf{FedAvg} & $80.8_{\pm 0.9}$ & -- \\
+    \cmidrule(lr){2-3}
+    A \& B & 79.0\% $\pm$ 1.2 & 1.5 \\ \hline
+    """
+    numbers = printed_numbers(text)
+    assert [(*key, number.mean) for key, number in numbers.items()] == [
+        ("FedAvg", "acc", 80.8),
+        (r"A \& B", "acc", 79.0),
+        (r"A \& B", "loss", 1.5),
+    ]
+    assert numbers[r"A \& B", "acc"].deviation == 1.2
 
 
 def test_what_is_not_printed_and_bold_names():
@@ -259,7 +276,8 @@ def test_what_makes_verdicts_say_less_is_told(table, tmp_path):
     assert told == [
         "again: its printed numbers do not differ, so that nothing says how near is near, and no "
         "cell is inside; write matters, in the printed unit",
-        "accuracy: measured numbers are about 100 times the printed ones; write unit = 10000",
+        "accuracy: measured numbers are about 100 times the printed ones; write unit = 10000, "
+        "beside measure where it is of this column alone",
     ]
     unsaid = read(table(**{"printed_seeds = 2": ""}))
     (line,) = remarks(replace(learned, table=unsaid, values={}, runs={}))
@@ -267,6 +285,64 @@ def test_what_makes_verdicts_say_less_is_told(table, tmp_path):
     nobody = read(table(**{'again = "final"': 'again = "client.99"'}))
     told = remarks(referee(nobody, out=tmp_path / "runs"))
     assert "again: none of 4 runs has the measure 'client.99'" in told
+
+
+def test_a_column_has_a_unit_of_its_own(table, tmp_path):
+    """Shares beside a loss; the column shares the runs of the others."""
+    own = {'again = "final"': 'again = { measure = "loss", unit = 1 }'}
+    refereed = referee(read(table(**own)), out=tmp_path / "runs", seeds=[0])
+    runs = refereed.runs["FedAvg", "accuracy"]
+    assert (
+        refereed.values["FedAvg", "accuracy"][0]
+        == measure_of("final").of(runs[0], None).value / 100
+    )
+    assert refereed.values["FedAvg", "again"][0] == measure_of("loss").of(runs[0], None).value
+    for unit in ("0", "true", '"%"'):
+        with pytest.raises(
+            ConfigError, match=r"columns.again.unit: got .*expected a number above 0"
+        ):
+            read(table(**{'again = "final"': f'again = {{ measure = "loss", unit = {unit} }}'}))
+
+
+def test_equal_printed_numbers_that_come_out_are_inside_and_no_remark(table, tmp_path):
+    """100.0 ± 0.0 in every row, as the best tenth of clients has it."""
+    same = {"FedSGD | .10 ± .00 | .20": "FedSGD | .10 ± .00 | 1.000", "| -": "| 1.000 ± .000"}
+    values = {(row, "again"): {0: 1.0, 1: 1.0} for row in ("FedAvg", "FedSGD")}
+    refereed = referee(read(table(**same)), out=tmp_path, run=False)
+    refereed = replace(refereed, values=values)
+    assert {cell.verdict for cell in refereed.cells.values()} == {"inside"}
+    assert remarks(refereed) == []
+
+
+def test_rounds_to_a_target_are_of_stop_target_and_a_bound_is_not_judged(table, tmp_path):
+    """Every model has a tenth right at once, and none 99 %."""
+
+    def refereed(target: str):
+        keys = {
+            'again = "final"': 'again = "rounds_to_target"',
+            "stop = { rounds = 1 }": f"stop = {{ rounds = 1{target} }}",
+            "unit = 100\n": "",
+        }
+        path = table(**keys)
+        return referee(read(path), out=tmp_path / "runs", methods=["FedSGD"])
+
+    key = "FedSGD", "again"
+    reached = refereed(", target = { accuracy = 0.001 }")
+    assert reached.values[key] == {0: 1.0, 1: 1.0}
+    missed = refereed(", target = { accuracy = 0.999 }")
+    assert key not in missed.values
+    assert key not in missed.cells
+    assert any(
+        line == "FedSGD, again: 2 of 2 runs did not reach stop.target, and of a bound there is no "
+        "verdict"
+        for line in remarks(missed)
+    )
+    aimless = remarks(refereed(""))
+    assert any("rounds_to_target is of stop.target, which 2 of 2 runs lack" in x for x in aimless)
+    some = dict(reached.runs[key[0], "accuracy"])
+    some[1] = missed.runs[key[0], "accuracy"][1]
+    mixed = replace(reached, runs={(key[0], "accuracy"): some})
+    assert any("1 of 2 runs did not reach stop.target" in line for line in remarks(mixed))
 
 
 def page_markdown(refereed):
@@ -413,6 +489,25 @@ def test_a_table_brings_its_task(table, tmp_path, monkeypatch):
     tasks = [made.experiment(row, 1).own_task for row in ("FedAvg", "FedSGD")]
     assert [task.name for task in tasks] == ["own 1"] * 2
     assert [task.federation.x.max().item() for task in tasks] == [1.0, 2.0]
+
+
+def test_an_option_that_the_tables_function_does_not_take_is_told(table, tmp_path, monkeypatch):
+    """It was called a fault of Motley."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "theirs_slope.py").write_text("DOUBLE = 2.0\n", encoding="utf-8")
+    (tmp_path / "theirs_data.py").write_text(f"import theirs_slope\n{OWN}", encoding="utf-8")
+    base = 'task = { name = "image", data = "digits", model = "digits_mlp" }\npopulation = 4\n'
+    own = 'task = "theirs_data.py:make"\noptions = { sead = 1 }\nseeds = [0, 1]'
+    path = table(**{base: "", "seeds = [0, 1]\n": own + "\n"})
+    with pytest.raises(ConfigError) as error:
+        referee(read(path), allow_import=True)
+    assert str(error.value) == (
+        "theirs, FedAvg: options: got the option 'sead' (did you mean 'seed'?); "
+        "theirs_data.py:make takes folder, seed, slope"
+    )
+    path.write_text(path.read_text().replace("options = { sead = 1 }\n", ""), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"missing a required.* 'seed'; theirs_data\.py:make"):
+        referee(read(path), allow_import=True)
 
 
 RULE = """

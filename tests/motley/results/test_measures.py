@@ -234,14 +234,14 @@ def test_targets_are_censored_not_dropped():
 
 def test_fairness_by_hand():
     """Eleven clients 0.0 .. 1.0: mean 0.5, the worst tenth is ceil(1.1) = 2 of them (0.0, 0.1), the
-    variance 10 * 0.01."""
+    best (0.9, 1.0), the variance 10 * 0.01."""
     got = m.fairness([*np.arange(11)[::-1] / 10, np.nan])
     assert got.mean == pytest.approx(0.5)
     assert got.worst_decile == pytest.approx(0.05)
     assert got.variance == pytest.approx(0.1)
-    assert m.fairness(np.arange(11) / 10, higher_is_better=False).worst_decile == pytest.approx(
-        0.95
-    )
+    assert got.best_decile == pytest.approx(0.95)
+    losses = m.fairness(np.arange(11) / 10, higher_is_better=False)
+    assert (losses.worst_decile, losses.best_decile) == pytest.approx((0.95, 0.05))
     assert isnan(m.fairness([]).mean)
 
 

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf, isnan, nan, sqrt
+from math import inf, isfinite, isnan, nan, sqrt
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -74,9 +74,11 @@ class JudgedCell:
     @property
     def same_digits(self) -> bool:
         """Whether the measured numbers, rounded as printed, are the printed ones."""
-        digits = self.printed.decimals
-        pairs = [(self.mean, self.printed.mean), (self.deviation, self.printed.deviation)]
-        return all(isnan(p) or abs(round(m, digits) - p) < 1e-9 for m, p in pairs)
+        printed = self.printed
+        spread, times = printed.deviation, printed.per_spread
+        return _same(self.mean, printed.mean, printed.decimals) and (
+            isnan(spread) or _same(self.deviation / times, spread / times, printed.spread_decimals)
+        )
 
     def near(self, within: float) -> bool:
         """Return whether the means differ by at most ``within``, rounding aside."""
@@ -92,11 +94,21 @@ def deviation_behind(number: PrintedNumber, spread: Spread, runs: int | None) ->
     0.02
     >>> round(deviation_behind(number, "interval", 4).deviation, 6)  # .01 sqrt 4 / 3.182446
     0.006284
+    >>> round(deviation_behind(number, "population_deviation", 4).deviation, 6)  # .01 sqrt(4 / 3)
+    0.011547
     """
     if spread == "deviation" or runs is None:
         return number
-    width = 1.0 if spread == "standard_error" else float(t.ppf(1 - LEVEL / 2, runs - 1))
-    return replace(number, deviation=number.deviation * sqrt(runs) / width)
+    times = {
+        "population_deviation": sqrt(runs / (runs - 1)),
+        "standard_error": sqrt(runs),
+        "interval": sqrt(runs) / float(t.ppf(1 - LEVEL / 2, runs - 1)),
+    }[spread]
+    return replace(number, deviation=number.deviation * times, per_spread=times)
+
+
+def _same(measured: float, printed: float, decimals: int) -> bool:
+    return abs(round(measured, decimals) - printed) < 1e-9
 
 
 def judge(
@@ -118,7 +130,7 @@ def judge(
     n = len(values)
     k = printed_runs or 1
     mean = fmean(values)
-    deviation = stdev(values) if n > 1 else nan
+    deviation = stdev(values) if n > 1 and isfinite(mean) else nan
     parts = [(n - 1, deviation), (k - 1, printed.deviation)]
     known = [(freedom, s) for freedom, s in parts if freedom > 0 and not isnan(s)]
     freedom = sum(f for f, _ in known)

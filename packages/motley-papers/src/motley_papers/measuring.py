@@ -233,6 +233,7 @@ MEASURES = {
         Measure("client_mean", "clients' own mean (%)", partial(_fairness, "mean"), 2),
         Measure("pooled", "over all test samples (%)", _pooled, 2),
         Measure("worst_tenth", "worst tenth of clients (%)", partial(_fairness, "worst_decile"), 2),
+        Measure("best_tenth", "best tenth of clients (%)", partial(_fairness, "best_decile"), 2),
         Measure("variance", "variance over clients", partial(_fairness, "variance"), 1),
         Measure("reached", "share of seeds at the target", _reached, 2),
         Measure("rounds_to_target", "rounds to target", partial(_to_target, "round", 1.0), 0),

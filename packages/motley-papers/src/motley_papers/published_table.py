@@ -16,6 +16,7 @@ and where the code is known to differ (docs/referee-a-table.md).
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import itertools
 import re
 import sys
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,16 +42,20 @@ from motley_papers.measuring import measure_of
 from motley_papers.packaged import table_names as names
 from motley_papers.recipe_claim import RecipeTable
 
-Spread = Literal["deviation", "standard_error", "interval"]
+Spread = Literal["deviation", "population_deviation", "standard_error", "interval"]
 """What stands behind a printed ±."""
 Settings = dict[str, Any]
 """Key paths -> values, as in a grid; ``{seed}`` in a text is the run's seed."""
 _SIZE = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _NUMBER = rf"[-+]?{_SIZE}"
 _CELL = re.compile(rf"({_NUMBER})\s*(?:(?:±|\+/?-|_\s*±?)\s*({_SIZE})|\(\s*±?\s*({_SIZE})\s*\))?")
-_NOT_PRINTED = ("", "-", "–", "—", "n/a")
+_OWN = ("measure", "unit")
+"""Keys of a column that set nothing in its runs."""
+_NOT_PRINTED = ("", "-", "--", "–", "—", "n/a")
 _MARKS = re.compile(r"\\textbf|\\mathbf|\\underline|\\pm|[\\*%${}]|−")
 """What a page writes around a number: bold, percent, LaTeX."""
+_RULES = r"\\(?:hline|(?:top|mid|bottom)rule|c(?:line|midrule(?:\([lr]+\))?)\{[^{}]*\})"
+"""What LaTeX writes between the lines of a table."""
 _BOLD = re.compile(r"\*\*|\\textbf\{([^{}]*)\}")
 """What it writes around the name of a row or column."""
 
@@ -65,18 +70,31 @@ class PrintedNumber:
     deviation: standard deviation over them; NaN where none was printed.
     rounding: half a unit of the last printed digit of the mean.
     text: as printed, without bold, percent signs and LaTeX.
+    per_spread: what the printed spread was multiplied by to be the standard deviation.
     """
 
     mean: float
     deviation: float
     rounding: float
     text: str
+    per_spread: float = 1.0
 
     @property
     def decimals(self) -> int:
         """Digits after the point of the printed mean."""
         match = re.match(_NUMBER, self.text)
         return 0 if match is None else max(0, _places(match[0]))
+
+    @property
+    def spread_decimals(self) -> int:
+        """Digits after the point of the printed spread; of the mean, where the text has none.
+
+        >>> PrintedNumber.read("61.99 ± 1.4").spread_decimals
+        1
+        """
+        match = _CELL.fullmatch(self.text)
+        spread = next((number for number in match.groups()[1:] if number), None) if match else None
+        return self.decimals if spread is None else max(0, _places(spread))
 
     @classmethod
     def read(cls, text: str) -> PrintedNumber | None:
@@ -142,11 +160,12 @@ class PublishedTable(RecipeTable):
     printed_seeds: int | None = Field(default=None, ge=1)
     """Runs behind each printed number; left out: not said, and counted as one."""
     spread: Spread = "deviation"
-    """What a printed spread is: the standard deviation over the runs, their standard error, or half
-    of the mean's 95 % t interval. Needs ``printed_seeds`` where it is no deviation."""
+    """What a printed spread is: the standard deviation over the runs, divided by their number less
+    one; the population's, divided by their number, as ``numpy.std`` has it; their standard error;
+    or half of the mean's 95 % t interval. All but the first need ``printed_seeds``."""
     unit: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """What a printed number is multiplied by to be in the unit of its measure: 100 where shares are
-    printed and the measure is in percent."""
+    printed and the measure is in percent. A column may have a ``unit`` of its own."""
     within: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     """The largest difference of means, in the printed unit, that a careful rerun should have."""
     matters: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -164,7 +183,8 @@ class PublishedTable(RecipeTable):
     method: dict[str, Settings]
     """Row -> settings of its runs."""
     columns: dict[str, str | Settings]
-    """Column -> measure, or settings of its runs, of which ``measure`` names the measure."""
+    """Column -> measure, or settings of its runs, of which ``measure`` names the measure and
+    ``unit`` its unit."""
     printed: str
     """The table as printed: the first line ``method | COLUMN | ...``, then a line for each row,
     its cells ``MEAN ± DEVIATION``, ``MEAN (DEVIATION)``, ``MEAN`` or ``-``."""
@@ -192,8 +212,13 @@ class PublishedTable(RecipeTable):
         """Return what a column sets in its runs; empty for a measure alone."""
         written = self.columns[column]
         return (
-            {} if isinstance(written, str) else {k: v for k, v in written.items() if k != "measure"}
+            {} if isinstance(written, str) else {k: v for k, v in written.items() if k not in _OWN}
         )
+
+    def unit_of(self, column: str) -> float:
+        """Return what a printed number of a column is multiplied by, its own or the table's."""
+        written = self.columns[column]
+        return self.unit if isinstance(written, str) else float(written.get("unit", self.unit))
 
     def run_for(self, column: str) -> str:
         """Return the first column with the same settings, whose runs are this column's, too."""
@@ -253,7 +278,9 @@ class PublishedTable(RecipeTable):
         """Return the task of these options, made once."""
         name = repr((data, sorted(options.items())))
         if name not in self._tasks:
-            task = _function(self.task or "", self.folder)(data, **options)
+            function = _function(self.task or "", self.folder)
+            _check_options(function, self.task or "", options)
+            task = function(data, **options)
             if not isinstance(task, Task):
                 raise ConfigError(
                     f"got {type(task).__name__} from {self.task}; expected a task, e.g. "
@@ -301,6 +328,32 @@ def _function(target: str, folder: Path | None) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
+def _check_options(function: Callable[..., Any], target: str, options: Settings) -> None:
+    """Refuse options that a table's function does not take, or lacks.
+
+    Raises
+    ------
+    ConfigError: it cannot be called with the folder of the data and these options.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a built-in function that tells nothing
+        return
+    takes = list(signature.parameters)
+    try:
+        signature.bind(None, **options)
+    except TypeError as error:
+        unknown = [name for name in options if name not in takes]
+        what = (
+            f"got the option {unknown[0]!r}{suggest(unknown[0], takes[1:])}"
+            if unknown
+            else f"it cannot be called with these options: {error}"
+        )
+        raise ConfigError(
+            f"{what}; {target} takes {', '.join(takes) or 'nothing'}", "options"
+        ) from None
+
+
 def _find_beside(path: Path) -> None:
     """Let modules beside a file be found, as in a script."""
     if (beside := str(path.parent.resolve())) not in sys.path:
@@ -327,7 +380,7 @@ def printed_numbers(text: str) -> dict[tuple[str, str], PrintedNumber]:
     ------
     ConfigError: a cell is no number, or a line has too few or too many.
     """
-    lines = [line.strip().strip("|") for line in text.strip().splitlines()]
+    lines = [line.strip().strip("|") for line in _of_latex(text).strip().splitlines()]
     rows = [[cell.strip() for cell in line.split("|")] for line in lines if set(line) - set("-|: ")]
     head, *body = rows or [[]]
     head = [_BOLD.sub(r"\1", name) for name in head]
@@ -358,6 +411,18 @@ def printed_numbers(text: str) -> dict[tuple[str, str], PrintedNumber]:
                 )
             out[row[0], column] = number
     return out
+
+
+def _of_latex(text: str) -> str:
+    r"""Return the lines of a LaTeX table with ``|`` between the cells, without rules and line ends;
+    another table as it is.
+
+    >>> _of_latex("m & a \\\\ \\hline\nx & 1 \\\\")
+    'm | a  \nx | 1 '
+    """
+    if "|" in text or "&" not in text:
+        return text
+    return re.sub(r"(?<!\\)&", "|", re.sub(r"\\\\(?:\[[^\]]*\])?|" + _RULES, "", text))
 
 
 def read(name: str | Path) -> PublishedTable:
@@ -394,6 +459,22 @@ def read(name: str | Path) -> PublishedTable:
     return table
 
 
+def _check_unit(column: str, written: str | Settings) -> None:
+    """Refuse a unit of a column that is no number above 0.
+
+    Raises
+    ------
+    ConfigError: it is none.
+    """
+    unit = written.get("unit", 1.0) if isinstance(written, Mapping) else 1.0
+    if isinstance(unit, bool) or not isinstance(unit, int | float) or not 0 < unit < inf:
+        raise ConfigError(
+            f"got {unit!r}; expected a number above 0, e.g. 100 where shares are printed and the "
+            "measure is in percent",
+            f"columns.{column}.unit",
+        )
+
+
 def _problems(table: PublishedTable) -> Iterator[str]:
     """Yield what is wrong with a table although every key has its type."""
     try:
@@ -406,6 +487,7 @@ def _problems(table: PublishedTable) -> Iterator[str]:
                     f"columns.{column}",
                 )
             measure_of(table.measure(column))
+            _check_unit(column, written)
     except ConfigError as error:
         yield str(error)
         return

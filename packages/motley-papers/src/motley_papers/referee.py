@@ -38,9 +38,10 @@ from motley.results.blocks import (
 )
 from motley.results.load import Run, load
 from motley.results.model_health import model_health
+from motley.results.recorded_metrics import metric_of
 from motley.results.terminal import block_table
 from motley_papers.cell_verdicts import MARKS, JudgedCell, deviation_behind, judge
-from motley_papers.measuring import measure_of
+from motley_papers.measuring import Measure, measure_of, to_a_target
 from motley_papers.published_table import PublishedTable
 from motley_papers.recipe import chosen_seeds, measured_in
 from motley_report.page import replace_files
@@ -259,17 +260,27 @@ def _chosen(kind: str, names: Sequence[str] | None, listed: list[str]) -> list[s
 
 
 def _values(table: PublishedTable, runs: Mapping[tuple[str, str], Mapping[int, Run]]) -> Values:
-    """Return what runs have in the table's columns; nothing of one that ended without a number."""
+    """Return what runs have in the table's columns; nothing of one that ended without a number, and
+    no cell of which a run has a bound, as rounds to a target that it did not reach."""
     out: dict[tuple[str, str], dict[int, float]] = {}
     for column in table.columns:
         measure = measure_of(table.measure(column))
         of_runs = table.run_for(column)
         for row in table.method:
-            for seed, run in runs.get((row, of_runs), {}).items():
-                value = measure.of(run, None).value / table.unit
-                if not isnan(value):
-                    out.setdefault((row, column), {})[seed] = value
+            by_seed = {s: _of_run(r, measure) for s, r in runs.get((row, of_runs), {}).items()}
+            numbers = {s: value for s, (value, _) in by_seed.items() if not isnan(value)}
+            if numbers and all(by_seed[seed][1] for seed in numbers):
+                unit = table.unit_of(column)
+                out[row, column] = {seed: value / unit for seed, value in numbers.items()}
     return out
+
+
+def _of_run(run: Run, measure: Measure) -> tuple[float, bool]:
+    """Return a run's figure by a measure, and whether it is no mere bound; measures to a target
+    take ``stop.target`` of the headline."""
+    target = ((run.config.get("stop") or {}).get("target") or {}).get(metric_of(run)[0])
+    number = measure.of(run, target)
+    return number.value, number.reached
 
 
 def _threads_elsewhere(refereed: Refereed) -> list[str]:
@@ -467,6 +478,7 @@ def remarks(refereed: Refereed) -> list[str]:
     return [
         *_threads_elsewhere(refereed),
         *_columns_without_verdicts(refereed),
+        *_runs_without_numbers(refereed),
         *_other_unit(refereed),
         *_of_no_use(refereed),
     ]
@@ -492,16 +504,51 @@ def _columns_without_verdicts(refereed: Refereed) -> list[str]:
             for run in refereed.runs.get((row, table.run_for(column)), {}).values()
         ]
         measured = any(refereed.values.get((row, column)) for row in table.method)
-        if runs and not measured:
+        if runs and not measured and not to_a_target(table.measure(column)):
             out.append(
                 f"{column}: none of {len(runs)} runs has the measure {table.measure(column)!r}"
             )
-        elif measured and refereed.matters(column) == 0:
+        elif measured and refereed.matters(column) == 0 and not _inside(refereed, column):
             out.append(
                 f"{column}: its printed numbers do not differ, so that nothing says how near is "
                 "near, and no cell is inside; write matters, in the printed unit"
             )
     return out
+
+
+def _runs_without_numbers(refereed: Refereed) -> list[str]:
+    """Return sentences on printed cells of which some runs have no number, or only a bound."""
+    table = refereed.table
+    out = []
+    for row, column in table.numbers:
+        runs = refereed.runs.get((row, table.run_for(column)), {})
+        measure = measure_of(table.measure(column))
+        numbers = [_of_run(run, measure) for run in runs.values()]
+        bounds = sum(not reached for value, reached in numbers if not isnan(value))
+        lacks = sum(isnan(value) for value, _ in numbers)
+        if bounds:
+            out.append(
+                f"{row}, {column}: {bounds} of {len(runs)} runs did not reach stop.target, and of "
+                "a bound there is no verdict"
+            )
+        elif lacks and to_a_target(measure.name):
+            out.append(
+                f"{row}, {column}: {measure.name} is of stop.target, which {lacks} of {len(runs)} "
+                "runs lack for the headline; write e.g. stop = { rounds = 100, target = "
+                "{ accuracy = 0.7 } }"
+            )
+        elif lacks and lacks < len(runs):
+            out.append(
+                f"{row}, {column}: {lacks} of {len(runs)} runs have no {measure.name}, and the "
+                "verdict is of the others"
+            )
+    return out
+
+
+def _inside(refereed: Refereed, column: str) -> bool:
+    return any(
+        cell.verdict == "inside" for (_, name), cell in refereed.cells.items() if name == column
+    )
 
 
 def _other_unit(refereed: Refereed) -> list[str]:
@@ -514,7 +561,8 @@ def _other_unit(refereed: Refereed) -> list[str]:
             if ratios and all(factor / 2 < ratio < factor * 2 for ratio in ratios):
                 out.append(
                     f"{column}: measured numbers are about {factor:g} times the printed ones; "
-                    f"write unit = {refereed.table.unit * factor:g}"
+                    f"write unit = {refereed.table.unit_of(column) * factor:g}, beside measure "
+                    "where it is of this column alone"
                 )
     return out
 

@@ -19,11 +19,12 @@ from motley.results.recorded_metrics import better_of, metric_of, rows_of
 
 @dataclass(frozen=True)
 class Fairness:
-    """A metric over clients: ``mean``, ``worst_decile`` (mean of the worst tenth, rounded up),
-    ``variance`` (population)."""
+    """A metric over clients: ``mean``, ``worst_decile`` and ``best_decile`` (mean of the worst and
+    of the best tenth, rounded up), ``variance`` (population)."""
 
     mean: float
     worst_decile: float
+    best_decile: float
     variance: float
 
     @property
@@ -113,10 +114,16 @@ def fairness(values: ArrayLike, higher_is_better: bool = True) -> Fairness:
     finite = np.asarray(values, float)
     finite = np.sort(finite[np.isfinite(finite)])
     if not len(finite):
-        return Fairness(*[float("nan")] * 3)
+        return Fairness(*[float("nan")] * 4)
     tenth = -(-len(finite) // 10)
-    worst = finite[:tenth] if higher_is_better else finite[-tenth:]
-    return Fairness(float(finite.mean()), float(worst.mean()), float(finite.var()))
+    ends = finite[:tenth], finite[-tenth:]
+    worst, best = ends if higher_is_better else ends[::-1]
+    return Fairness(
+        mean=float(finite.mean()),
+        worst_decile=float(worst.mean()),
+        best_decile=float(best.mean()),
+        variance=float(finite.var()),
+    )
 
 
 @dataclass(frozen=True)
