@@ -211,6 +211,7 @@ class SelectionCoordinator:
         ConfigError: the client app does not answer what the selector must know.
         """
         self.state.round += 1
+        self.state.note_dtypes(model)
         self.current = current = OpenRound(grid, model, model_key, records)
         self._await_clients(current, min_clients)
         available = self.state.offered(self.registry.clients)
@@ -382,13 +383,16 @@ class SelectionCoordinator:
             model_key=current.model_key,
             forms=forms,
             bounds=bounds,
+            first_dtypes=self.state.first_dtypes,
         )
         current.checked = checked = {
             k: dataclasses.replace(reply, bits=current.bits_up.get(k, reply.bits))
             for k, reply in checked.items()
         }
         self._look_for_app_errors(current, checked)
-        model = model_vector(arrays_of(current.model)) if self.signals.compares else np.zeros(0)
+        model = np.zeros(0)
+        if self.signals.compares:
+            model = model_vector(arrays_of(current.model, self.state.first_dtypes))
         self.state.last_updates.discard()
         for node, client in current.clients.items():
             reply = checked.get(client, CheckedReply())

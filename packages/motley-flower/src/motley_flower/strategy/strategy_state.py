@@ -51,6 +51,8 @@ class SelectionState:
     sized: clients whose number of samples came with a reply.
     probed: whether any client ever answered a probe.
     refusals: by client, from how many steps in a row its upload was dropped.
+    first_dtypes: by name, the dtype of an array of the model that was no float when it was first
+    sent, as an index or a mask; a strategy's mean makes a float of it.
     """
 
     round: int = 0
@@ -69,6 +71,14 @@ class SelectionState:
     sized: set[int] = field(default_factory=set)
     probed: bool = False
     refusals: dict[int, int] = field(default_factory=dict)
+    first_dtypes: dict[str, str] = field(default_factory=dict)
+
+    def note_dtypes(self, model: Any) -> None:
+        """Note the arrays of a model, an ArrayRecord, that are no floats."""
+        for name, array in model.items():
+            dtype = str(array.dtype)
+            if dtype.startswith(("bool", "int", "uint")):
+                self.first_dtypes.setdefault(name, dtype)
 
     def rows_of_round(self) -> list[ParticipationRow]:
         """Return the rows of the last round that was opened; they are the last ones."""
