@@ -117,3 +117,19 @@ def test_a_name_is_nowhere_at_the_server_of_a_strategy(
         for path in (tmp_path / "run").rglob("*")
         if path.is_file()
     )
+
+
+def test_flower_s_sentence_about_a_function_that_the_app_has_not_leaves():
+    """The place alone, a line of Flower's file, said nothing."""
+    sentence = "No evaluate function registered with name 'default'"
+    raising = f"raise ValueError({sentence!r})"
+
+    def text(file):
+        with pytest.raises(Exception, match=r".") as caught, text_stays():
+            exec(compile(raising, file, "exec"))
+        return str(caught.value)
+
+    assert text("/site/flwr/clientapp/client_app.py") == sentence
+    assert text("/site/own/client_app.py") == "at client_app.py, line 1, in <module>"
+    with pytest.raises(Exception, match=r"^at client_app.py, line 1"), text_stays():
+        exec(compile(f"raise ValueError({NAME!r})", "/site/flwr/clientapp/client_app.py", "exec"))

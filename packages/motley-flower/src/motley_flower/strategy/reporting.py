@@ -157,13 +157,26 @@ class _ReportingApp:
                 message, context, training, max(limits) if all(limits) else None
             )
         if "val_loss" in requested:
-            from motley_flower.strategy.torch_measures import LossMeter
-
-            with LossMeter(trains=False) as meter:
-                super().__call__(_copy(message, "evaluate"), context)  # type: ignore[misc]
-            values |= {"val_loss": meter.signals()["loss"]} if meter.samples else {}
+            values |= self._validated(message, context)
         _refuse_unmeasured(requested, values)
         return measured(message, {name: values[name] for name in requested})
+
+    def _validated(self, message: Any, context: Any) -> dict[str, float]:
+        """Return the loss that the app's evaluate function computes; nothing where it computes
+        none."""
+        from motley_flower.strategy.torch_measures import LossMeter
+
+        with LossMeter(trains=False) as meter:
+            try:
+                super().__call__(_copy(message, "evaluate"), context)  # type: ignore[misc]
+            except ValueError as error:
+                if not str(error).startswith("No evaluate function registered"):
+                    raise
+                raise ConfigError(
+                    "val_loss is measured by the app's evaluate function, and this app has none; "
+                    "expected @app.evaluate()"
+                ) from None
+        return {"val_loss": meter.signals()["loss"]} if meter.samples else {}
 
     def _without_steps(
         self, message: Any, context: Any, names: Iterable[str], batches: int | None = None
