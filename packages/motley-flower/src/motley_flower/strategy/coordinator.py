@@ -45,14 +45,18 @@ from motley_flower.strategy.reply_signals import (
 from motley_flower.strategy.round_observer import RoundObserver
 from motley_flower.strategy.sample_counts import SampleCounts
 from motley_flower.strategy.settings import SelectionSettings
-from motley_flower.strategy.strategy_state import MOST_REFUSALS, OpenRound, SelectionState
+from motley_flower.strategy.strategy_state import (
+    MOST_REFUSALS,
+    OpenRound,
+    Records,
+    SelectionState,
+)
 
 if TYPE_CHECKING:
     from motley_flower.strategy.secure_sums import SecureSums
 
 POLL_S = 1.0
 """Seconds between two looks at the connected nodes while a round waits for more."""
-_NONE: Mapping[str, Any] = {}
 
 
 class SelectionCoordinator:
@@ -192,7 +196,7 @@ class SelectionCoordinator:
         model: Any,
         model_key: str,
         min_clients: int,
-        records: Mapping[str, Any] = _NONE,
+        records: Records,
     ) -> list[int]:
         """Begin the next round: enrol, probe and choose clients; return the nodes of the chosen, in
         order of client id.
@@ -203,8 +207,8 @@ class SelectionCoordinator:
         model: the ArrayRecord that will be sent.
         model_key: its key in the strategy's messages.
         min_clients: how many connected clients are waited for, at most ``settings.wait_s``.
-        records: what the strategy sends beside the model, by key; for client apps whose train
-        function is asked to measure.
+        records: given nodes, returns by node what the strategy sends beside the model, by key; for
+        client apps whose train function is asked to measure.
 
         Raises
         ------

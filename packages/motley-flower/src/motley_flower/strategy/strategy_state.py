@@ -4,7 +4,7 @@ and the round under way."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,8 @@ from motley_flower.strategy.reply_forms import ReplyForm, RunForm
 MOST_REFUSALS = 3
 """Refused steps in a row that a client's upload was dropped from, after which the client is set
 aside."""
+Records = Callable[[Sequence[int]], Mapping[int, Mapping[str, Any]]]
+"""What a strategy sends beside the model: given nodes, the records of each by key."""
 _TRAFFIC = [
     f"{purpose}_bits_{way}" for purpose in ("probe", "train", "evaluate") for way in ("down", "up")
 ]
@@ -149,7 +151,7 @@ class OpenRound:
     grid: Flower's.
     model: the ArrayRecord that is sent.
     model_key: its key in the strategy's messages.
-    records: what the strategy sends beside the model, by key.
+    records: given nodes, returns by node what the strategy sends beside the model, by key.
     candidates: client -> node, the clients that were probed before the choice.
     cohort: the selector's choice.
     clients: node -> client, those asked to train, in order of client id.
@@ -165,7 +167,7 @@ class OpenRound:
     grid: Grid
     model: Any
     model_key: str
-    records: Mapping[str, Any] = field(default_factory=dict)
+    records: Records = lambda nodes: {}
     candidates: dict[int, int] = field(default_factory=dict)
     cohort: Cohort = field(default_factory=lambda: Cohort(np.zeros(0, np.int64)))
     clients: dict[int, int] = field(default_factory=dict)
