@@ -44,7 +44,7 @@ from motley_flower.strategy.reply_signals import (
 )
 from motley_flower.strategy.round_observer import RoundObserver
 from motley_flower.strategy.sample_counts import SampleCounts
-from motley_flower.strategy.settings import SelectionSettings
+from motley_flower.strategy.settings import SelectionSettings, check_whole
 from motley_flower.strategy.strategy_state import (
     MOST_REFUSALS,
     OpenRound,
@@ -91,8 +91,7 @@ class SelectionCoordinator:
         settings: SelectionSettings,
         weight_key: str | None = EXAMPLES,
     ) -> None:
-        if m < 1:
-            raise ConfigError(f"got {m}; expected at least 1 client a round", key="m")
+        check_whole(m, "m", least=1)
         needs = selector.rule.needs()
         if settings.weights == "selector" and "weights" not in selector.rule.provides():
             raise ConfigError(
@@ -117,7 +116,7 @@ class SelectionCoordinator:
                 key="uploads",
             )
         self.selector = selector
-        self.m = m
+        self.m = int(m)
         self.settings = settings
         self.clock = settings.clock
         most = settings.max_examples if weight_key in (None, EXAMPLES) else None

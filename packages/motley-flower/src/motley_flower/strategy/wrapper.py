@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from motley.core.errors import ConfigError
 from motley.core.files import private_files
-from motley.selectors import build
+from motley.selectors import CATALOGUE, build
 from motley.selectors.selector import Selector
 from motley_flower.client_list import ClientList
 from motley_flower.limited_grid import ForwardingGrid, LimitedGrid
@@ -92,13 +92,13 @@ def with_selector(
 
     Raises
     ------
-    ConfigError: an object that is no strategy, or a selector that needs what no client of a
-    deployment can report.
+    ConfigError: an object that is no strategy or no selector, a strategy that trains nobody, or a
+    selector that needs what no client of a deployment can report.
     """
     log_sentences_alone()
     strategy = adapted(strategy)
     _check_strategy(strategy)
-    selector = build(selector) if isinstance(selector, str) else selector
+    selector = _built(selector)
     settings = SelectionSettings(
         key=key,
         query_limit_s=query_limit_s,
@@ -154,6 +154,36 @@ def _check_strategy(strategy: Any) -> None:
         )
     if isinstance(strategy, _SelectingStrategy):
         raise ConfigError("this strategy has a selector already; give the original strategy")
+    if attribute(strategy, "fraction_train") == 0:
+        raise ConfigError(
+            "got fraction_train = 0, with which a strategy trains nobody, and the selector asks m "
+            "clients a round; leave fraction_train out",
+            key="strategy",
+        )
+
+
+def _built(selector: Selector[Any] | str) -> Selector[Any]:
+    """Return the selector, that of a rule's name built with seed 0.
+
+    Raises
+    ------
+    ConfigError: it is neither a selector nor the name of a rule that can do without a horizon.
+    """
+    if isinstance(selector, Selector):
+        return selector
+    if not isinstance(selector, str):
+        raise ConfigError(
+            f"got {selector!r:.80}; expected the name of a rule, or a selector with options: "
+            'motley.selectors.build({"name": "oort", "alpha": 1.0}, seed=0)',
+            key="selector",
+        )
+    if CATALOGUE.build(selector).needs().horizon:
+        raise ConfigError(
+            f"{selector} anneals towards the last round and must know it; expected "
+            f'motley.selectors.build("{selector}", horizon=50) of 50 rounds in place of its name',
+            key="selector",
+        )
+    return build(selector)
 
 
 def _observer(
