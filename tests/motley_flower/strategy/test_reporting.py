@@ -372,9 +372,9 @@ def test_losses_that_cannot_be_noted_are_an_error_that_says_what_to_do():
         trained(sites(2, app), "oort", rounds=1)
 
 
-def one_step(sees):
+def one_step(sees, step=lambda model, optimizer: optimizer.step()):
     """A client app that reports: one step of SGD, and no evaluate function. ``sees`` is given each
-    ConfigRecord."""
+    ConfigRecord, ``step`` makes the step."""
     words = flower()
     app = with_reports(client_app())
 
@@ -385,12 +385,42 @@ def one_step(sees):
         model, (x, y) = loaded(message), samples(context.node_config["site"])
         optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
         cross_entropy(model(x), y).backward()
-        optimizer.step()
+        step(model, optimizer)
         arrays = {k: words.Array(v.numpy()) for k, v in model.state_dict().items()}
         told = words.MetricRecord({"num-examples": len(y)})
         return answer(message, arrays=words.ArrayRecord(arrays), metrics=told)
 
     return app
+
+
+def clips(model, optimizer):
+    """A step that looks at the gradients, as GradScaler and logs of their norms do."""
+    norms = [parameter.grad.norm() for parameter in model.parameters()]
+    assert all(norm.isfinite() for norm in norms)
+    optimizer.step()
+
+
+def test_an_app_that_looks_at_its_gradients_is_measured_with_them():
+    """Before, no client could be measured: gradients were None, with mixed precision, too."""
+    measured = {}
+    for step in (lambda model, optimizer: optimizer.step(), clips):
+        selector = build("power_of_choice", seed=0)
+        observed = observed_reports(selector)
+        _, result = trained(sites(3, one_step(lambda config: None, step)), selector, m=1)
+        probed = [r.signals for _, reports in observed for r in reports if r.outcome == Outcome.PROBED]
+        arrays = [array.numpy().tobytes() for array in result.arrays.values()]
+        measured[step is clips] = arrays, probed
+    assert measured[True] == measured[False]
+
+
+def test_steps_of_the_app_s_own_are_no_measurement():
+    def by_hand(model, optimizer):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+
+    with pytest.raises(ConfigError, match=r"no client could be measured.*raised TypeError"):
+        trained(sites(3, one_step(lambda config: None, by_hand)), "power_of_choice", m=1)
 
 
 def test_a_validation_loss_needs_an_evaluate_function():

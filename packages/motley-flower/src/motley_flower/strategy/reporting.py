@@ -184,13 +184,16 @@ class _ReportingApp:
         """Return these signals of the received model on the training samples."""
         from motley_flower.strategy.torch_measures import LossMeter, without_steps
 
-        request = _copy(message, "train")
-        # What is measured must leave no trace in the app: it may count rounds in its context.
-        held = copy.deepcopy(context)
         meter = LossMeter(
             robust="robust_loss" in names, gradients="grad_norm" in names, batches=batches
         )
-        return without_steps(lambda: super(_ReportingApp, self).__call__(request, held), meter)  # type: ignore[misc]
+
+        def train() -> Any:
+            # What is measured must leave no trace in the app: it may count rounds in its context.
+            held = copy.deepcopy(context)
+            return super(_ReportingApp, self).__call__(_copy(message, "train"), held)  # type: ignore[misc]
+
+        return without_steps(train, meter)
 
     def _trained(self, message: Any, context: Any) -> Any:
         requested = [name for name in str(message.content[RECORD]["wanted"]).split(",") if name]
