@@ -51,6 +51,7 @@ from motley_flower.strategy.strategy_state import (
     Records,
     SelectionState,
 )
+from motley_flower.strategy.unused_parts import note_unused
 
 if TYPE_CHECKING:
     from motley_flower.strategy.secure_sums import SecureSums
@@ -393,6 +394,8 @@ class SelectionCoordinator:
             for k, reply in checked.items()
         }
         self._look_for_app_errors(current, checked)
+        if self.secure is None:
+            note_unused("reply", checked, self.registry)
         model = np.zeros(0)
         if self.signals.compares:
             model = model_vector(arrays_of(current.model, self.state.first_dtypes))
@@ -670,6 +673,7 @@ class SelectionCoordinator:
                 node = self.registry.node_of[client]
                 sentence = f"an evaluation cannot be used: {evaluation.problem}"
                 self.registry.places.note(node, "rejected", sentence, client)
+        note_unused("evaluation", checked, self.registry)
         usable = {
             client: evaluation.message
             for client, evaluation in checked.items()

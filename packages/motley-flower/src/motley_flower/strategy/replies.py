@@ -231,7 +231,7 @@ class ReplyReader:
             if result.weight > bound.most:
                 raise AppError(
                     f"{self.weight_key!r} is more than the client said at enrolment, or than "
-                    "max_examples"
+                    "max_examples; expected the same number at both, and max_examples above all"
                 )
             return CheckedReply(
                 message=message,
@@ -310,7 +310,9 @@ class ReplyReader:
             return math.nan
         if self.weight_key not in metrics:
             raise AppError(
-                f"the reply's MetricRecord lacks {self.weight_key!r}, by which the strategy weighs"
+                f"the reply's MetricRecord lacks {self.weight_key!r}, by which the strategy weighs; "
+                f"it has {_listed(sorted(metrics))}: rename one in the client app, or give the "
+                "strategy that name, weighted_by_key="
             )
         weight = number_of(metrics[self.weight_key], self.weight_key)
         if not weight > 0:
