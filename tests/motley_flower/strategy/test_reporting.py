@@ -407,7 +407,9 @@ def test_an_app_that_looks_at_its_gradients_is_measured_with_them():
         selector = build("power_of_choice", seed=0)
         observed = observed_reports(selector)
         _, result = trained(sites(3, one_step(lambda config: None, step)), selector, m=1)
-        probed = [r.signals for _, reports in observed for r in reports if r.outcome == Outcome.PROBED]
+        probed = [
+            r.signals for _, reports in observed for r in reports if r.outcome == Outcome.PROBED
+        ]
         arrays = [array.numpy().tobytes() for array in result.arrays.values()]
         measured[step is clips] = arrays, probed
     assert measured[True] == measured[False]

@@ -30,9 +30,7 @@ def left_out(caplog):
 
 
 @pytest.mark.parametrize(("kind", "named"), [("train", "reply"), ("evaluate", "evaluation")])
-def test_a_metric_of_one_client_alone_is_left_out_with_one_line_for_all_rounds(
-    caplog, kind, named
-):
+def test_a_metric_of_one_client_alone_is_left_out_with_one_line_for_all_rounds(caplog, kind, named):
     on = FakeGrid(nodes(0, 1, 2) | nodes(3, app=adds(kind, f1=0.5, recall=0.25)))
     coordinator, result = run(
         on, m=4, rounds=3, strategy=fedavg(fraction_evaluate=1.0, min_available_nodes=4)

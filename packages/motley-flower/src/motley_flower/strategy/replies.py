@@ -310,9 +310,9 @@ class ReplyReader:
             return math.nan
         if self.weight_key not in metrics:
             raise AppError(
-                f"the reply's MetricRecord lacks {self.weight_key!r}, by which the strategy weighs; "
-                f"it has {_listed(sorted(metrics))}: rename one in the client app, or give the "
-                "strategy that name, weighted_by_key="
+                f"the reply's MetricRecord lacks {self.weight_key!r}, by which the strategy "
+                f"weighs; it has {_listed(sorted(metrics))}: rename one in the client app, or give "
+                "the strategy that name, weighted_by_key="
             )
         weight = number_of(metrics[self.weight_key], self.weight_key)
         if not weight > 0:
