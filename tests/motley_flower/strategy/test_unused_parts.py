@@ -49,9 +49,10 @@ def test_a_metric_of_one_client_alone_is_left_out_with_one_line_for_all_rounds(c
 
 def test_what_all_clients_send_is_no_line(caplog):
     on = FakeGrid(nodes(0, 1, 2, app=adds("train", f1=0.5)))
-    _, result = run(on, m=3, rounds=2)
+    coordinator, result = run(on, m=3, rounds=2)
     assert result.train_metrics_clientapp[2]["f1"] == 0.5
-    assert not caplog.records
+    assert not left_out(caplog)
+    assert not coordinator.registry.places.take()
 
 
 def test_an_evaluation_on_more_samples_than_were_enrolled_is_cut_with_a_line(caplog):
