@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-import random
 from collections.abc import Iterator, Mapping
+from random import getstate, setstate
 from typing import Any
 
 import numpy as np
@@ -49,14 +49,14 @@ def copy_of(strategy: Any) -> Any:
 def without_traces(logger: str) -> Iterator[None]:
     """Within a block, let a logger say nothing; after it the global generators of random numbers
     are as before."""
-    states = random.getstate(), np.random.get_state()  # noqa: NPY002  # what strategies may use
+    states = getstate(), np.random.get_state()  # noqa: NPY002  # what strategies may use
     log = logging.getLogger(logger)
     log.addFilter(_nothing)
     try:
         yield
     finally:
         log.removeFilter(_nothing)
-        random.setstate(states[0])
+        setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from motley.core.untrusted import one_line
 from motley_flower.node_registry import EXAMPLES, NodeRegistry
 from motley_flower.strategy.replies import CheckedReply
+from motley_flower.strategy.reply_forms import ReplyForm
 
 MOST_NAMES = 5
 """Names of one reply that a line holds."""
@@ -26,7 +28,7 @@ def note_unused(kind: str, replies: Mapping[int, CheckedReply], registry: NodeRe
         if reply.result is None or client not in registry.node_of:
             continue
         node = registry.node_of[client]
-        if names := _left_out(reply):
+        if names := _left_out(reply.message.content, reply.result.form):
             listed = ", ".join(one_line(name) for name in names[:MOST_NAMES])
             more = f" and {len(names) - MOST_NAMES} others" if len(names) > MOST_NAMES else ""
             sentence = (
@@ -44,10 +46,9 @@ def note_unused(kind: str, replies: Mapping[int, CheckedReply], registry: NodeRe
             registry.places.note(node, "capped", sentence, client)
 
 
-def _left_out(reply: CheckedReply) -> list[str]:
-    """Return the names of metrics and further ArrayRecords that the reply no longer holds."""
-    assert reply.result is not None
-    content = reply.message.content
+def _left_out(content: Any, form: ReplyForm) -> list[str]:
+    """Return the names of metrics and further ArrayRecords of a reply's form that its records no
+    longer hold."""
     kept = {name for record in content.metric_records.values() for name in record}
     kept |= set(content.array_records)
-    return sorted({str(entry[1]) for entry in reply.result.form.entries} - kept)
+    return sorted({str(entry[1]) for entry in form.entries} - kept)
