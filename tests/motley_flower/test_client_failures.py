@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import runpy
 
 import pytest
 
@@ -117,3 +118,20 @@ def test_a_name_is_nowhere_at_the_server_of_a_strategy(
         for path in (tmp_path / "run").rglob("*")
         if path.is_file()
     )
+
+
+def test_flower_s_sentence_about_a_function_that_the_app_has_not_leaves(tmp_path):
+    """The place alone, a line of Flower's file, said nothing."""
+
+    def text(folder, sentence):
+        path = tmp_path / folder / "clientapp" / "client_app.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"raise ValueError({sentence!r})\n")
+        with pytest.raises(Exception, match=r".") as caught, text_stays():
+            runpy.run_path(str(path))
+        return str(caught.value)
+
+    sentence = "No evaluate function registered with name 'default'"
+    place = "at client_app.py, line 1, in <module>"
+    assert text("flwr", sentence) == sentence
+    assert text("own", sentence) == text("flwr", NAME) == place

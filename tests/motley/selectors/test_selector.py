@@ -186,3 +186,20 @@ def test_catalogue():
         ConfigError, match=r"got 'power_of_choise' \(did you mean 'power_of_choice'\?\)"
     ):
         build("power_of_choise")
+
+
+@pytest.mark.parametrize("option", [{"seed": 1.5}, {"seed": "3"}, {"seed": None}, {"seed": True}])
+def test_a_seed_that_is_no_whole_number_is_refused(option):
+    """Before, 1.2 and 1.7 were the same seed, 1."""
+    with pytest.raises(ConfigError, match=r"seed: got .*; expected a whole number"):
+        build("uniform", **option)
+
+
+def test_a_horizon_that_is_no_whole_number_is_refused():
+    with pytest.raises(ConfigError, match="horizon: got '50'; expected a whole number"):
+        build("hetero_select", horizon="50")
+
+
+def test_numpy_s_whole_numbers_are_seeds():
+    chosen = [build("uniform", seed=seed).select(1, range(9), 3).ids for seed in (3, np.int64(3))]
+    np.testing.assert_array_equal(*chosen)

@@ -352,3 +352,67 @@ def test_whole_numbers_beyond_all_floats_are_refused_in_a_sentence(value):
 def test_an_array_of_negative_length_is_refused(shape):
     with pytest.raises(NodeError, match="holds 12 bytes for -1 numbers"):
         array_of(raw(npy("<f4", shape, bytes(12)), shape=shape), "w", None, None, 1e9)
+
+
+def with_index_and_mask(message, context):
+    """The client app with a model that has an index and a mask, of which each reply has the very
+    dtypes that PyTorch's modules keep: int64 and bool."""
+    answer = sgd(message, context)
+    if message.metadata.message_type == "train":
+        arrays = {"w": answer.content["arrays"]["w"].numpy()}
+        answer.content["arrays"] = model(**arrays, **INDEX_AND_MASK)
+    return answer
+
+
+INDEX_AND_MASK = {"index": np.array([[2, 0], [1, 3]]), "mask": np.array([True, False])}
+
+
+@pytest.mark.parametrize("rule", ["uniform", "hetero_select", "clustered_sampling"])
+def test_an_index_and_a_mask_of_which_a_mean_makes_floats_are_sent_as_they_are(rule):
+    """Before, every reply from round 2 on was rejected: int64 in place of float64."""
+    runs = {}
+    for name, app, extra in (
+        ("plain", sgd, {}),
+        ("with buffers", with_index_and_mask, INDEX_AND_MASK),
+    ):
+        on = FakeGrid(nodes(0, 1, 2, app=app))
+        selector = build(rule, seed=0, horizon=50)
+        observed = observed_reports(selector)
+        wrapped = with_selector(fedavg(), selector, 2, clock=on.clock)
+        first = model(w=np.zeros(D, np.float32), **extra)
+        result = wrapped.start(on, first, num_rounds=4, timeout=200)
+        assert {row.outcome for row in wrapped.motley.rows} == {"accepted"}
+        signals = [
+            repr({key: np.asarray(value).tolist() for key, value in report.signals.items()})
+            for _, reports in observed
+            for report in reports
+            if report.outcome != Outcome.ENROLLED
+        ]
+        runs[name] = result.arrays["w"].numpy().tobytes(), signals
+    assert result.arrays["index"].numpy().dtype.kind == "f"
+    assert runs["plain"] == runs["with buffers"]
+
+
+def test_a_model_of_floats_takes_no_integers_in_place_of_a_buffer_s():
+    def quantized(message, context):
+        answer = with_index_and_mask(message, context)
+        if message.metadata.message_type == "train" and context.node_config["partition-id"] == 2:
+            answer.content["arrays"] = model(w=np.ones(D, np.int64), **INDEX_AND_MASK)
+        return answer
+
+    on = FakeGrid(nodes(0, 1, 2, app=quantized))
+    wrapped = with_selector(fedavg(), build("uniform", seed=0), 3, clock=on.clock)
+    wrapped.start(on, model(w=np.zeros(D, np.float32), **INDEX_AND_MASK), num_rounds=2, timeout=200)
+    for t in (1, 2):
+        assert outcomes(wrapped.motley, t) == {0: "accepted", 1: "accepted", 2: "rejected"}
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_infinite_half_is_refused_and_a_finite_one_is_read_without_a_warning():
+    """1.8e+19, the bound, is infinite as a number of 16 bits."""
+    words = flower()
+    halves = np.array([1, 60000, -3], np.float16)
+    assert array_of(words.Array(halves), "w", (3,), "float32", 100).tolist() == halves.tolist()
+    halves[1] = np.inf
+    with pytest.raises(NodeError, match="holds a number that is not finite"):
+        array_of(words.Array(halves), "w", (3,), "float16", 100)

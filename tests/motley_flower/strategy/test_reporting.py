@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import math
+import random
 
 import numpy as np
 import pytest
@@ -369,6 +370,108 @@ def test_losses_that_cannot_be_noted_are_an_error_that_says_what_to_do():
     )
     with pytest.raises(ConfigError, match=said):
         trained(sites(2, app), "oort", rounds=1)
+
+
+def one_step(sees, step=lambda model, optimizer: optimizer.step()):
+    """A client app that reports: one step of SGD, and no evaluate function. ``sees`` is given each
+    ConfigRecord, ``step`` makes the step."""
+    words = flower()
+    app = with_reports(client_app())
+
+    @app.train()
+    def train(message, context):
+        config = message.content["config"]
+        sees(config)
+        model, (x, y) = loaded(message), samples(context.node_config["site"])
+        optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
+        cross_entropy(model(x), y).backward()
+        step(model, optimizer)
+        arrays = {k: words.Array(v.numpy()) for k, v in model.state_dict().items()}
+        told = words.MetricRecord({"num-examples": len(y)})
+        return answer(message, arrays=words.ArrayRecord(arrays), metrics=told)
+
+    return app
+
+
+def clips(model, optimizer):
+    """A step that looks at the gradients, as GradScaler and logs of their norms do."""
+    norms = [parameter.grad.norm() for parameter in model.parameters()]
+    assert all(norm.isfinite() for norm in norms)
+    optimizer.step()
+
+
+def test_an_app_that_looks_at_its_gradients_is_measured_with_them():
+    """Before, no client could be measured: gradients were None, with mixed precision, too."""
+    measured = {}
+    for step in (lambda model, optimizer: optimizer.step(), clips):
+        selector = build("power_of_choice", seed=0)
+        observed = observed_reports(selector)
+        _, result = trained(sites(3, one_step(lambda config: None, step)), selector, m=1)
+        probed = [
+            r.signals for _, reports in observed for r in reports if r.outcome == Outcome.PROBED
+        ]
+        arrays = [array.numpy().tobytes() for array in result.arrays.values()]
+        measured[step is clips] = arrays, probed
+    assert measured[True] == measured[False]
+
+
+def test_steps_of_the_app_s_own_are_no_measurement():
+    def by_hand(model, optimizer):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+
+    with pytest.raises(ConfigError, match=r"no client could be measured.*raised TypeError"):
+        trained(sites(3, one_step(lambda config: None, by_hand)), "power_of_choice", m=1)
+
+
+def test_a_validation_loss_needs_an_evaluate_function():
+    said = "val_loss is measured by the app's evaluate function, and this app has none"
+    with pytest.raises(ConfigError, match=f"no client could be measured.*{said}"):
+        trained(sites(2, one_step(lambda config: None)), "flash", m=1)
+
+
+class Proximal:
+    """Put before a strategy: writes to each client as FedProx does, by a schedule of its own."""
+
+    written = 0
+
+    def configure_train(self, server_round, arrays, config, grid):
+        self.written += 1
+        random.random()
+        config["proximal-mu"] = 0.1 * self.written
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_probe_gets_what_the_strategy_would_send(copied, caplog):
+    """Before, an app that reads FedProx's proximal-mu could not be measured in round 1."""
+    words = flower()
+    seen = []
+    app = one_step(lambda config: seen.append((config["server-round"], config.get("proximal-mu"))))
+    caplog.set_level(logging.INFO)
+    strategy = type("Proximal", (Proximal, type(fedavg())), {})(fraction_evaluate=0.0)
+    if not copied:
+        strategy.schedule = (0.1 for _ in range(9))
+    on = sites(3, app)
+    wrapped = with_selector(
+        strategy, "power_of_choice", 1, clock=on.clock, max_examples=1000, progress=False
+    )
+    random.seed(3)
+    config = words.ConfigRecord({"lr": 0.1})
+    wrapped.start(on, initial(), num_rounds=2, timeout=200, train_config=config)
+    after = random.random()
+    random.seed(3)
+    for _ in range(2):  # as often as the strategy alone draws: its own number, its one node
+        random.random()
+        random.sample([1], 1)
+    assert after == random.random()
+    assert wrapped.written == 2  # a probe's call leaves no trace
+    probed = [(1, 0.1), (2, 0.2)] if copied else [(1, None), (2, 0.1)]
+    assert seen[:2] == [probed[0]] * 2
+    assert seen[2] == (1, 0.1)
+    assert seen[-1] == (2, 0.2)
+    assert caplog.text.count("configure_train: Sampled") == (2 if HERE else 0)
 
 
 def test_apps_with_handlers_of_their_own_get_what_they_got():

@@ -555,6 +555,12 @@ def test_a_strategy_that_writes_no_message_asks_no_client():
     ("options", "message"),
     [
         ({"m": 0}, "at least 1"),
+        ({"m": 2.5}, "m: got 2.5; expected a whole number of at least 1"),
+        ({"m": "2"}, "m: got '2'; expected a whole number"),
+        ({"m": True}, "m: got True; expected a whole number"),
+        ({"wait_s": "60"}, "wait_s: got '60'; expected a finite number above 0"),
+        ({"max_examples": True}, "max_examples: got True"),
+        ({"classes": 10.0}, "classes: got 10.0; expected a whole number of at least 1"),
         ({"wait_s": 0}, "above 0"),
         ({"query_limit_s": float("inf")}, "finite"),
         ({"uploads": "whatever"}, "as_sent"),
@@ -564,6 +570,27 @@ def test_a_strategy_that_writes_no_message_asks_no_client():
 def test_options_are_checked(options, message):
     with pytest.raises(ConfigError, match=message):
         with_selector(fedavg(), build("uniform"), **{"m": 2, **options})
+
+
+@pytest.mark.parametrize("selector", [{"name": "oort"}, None, build("oort").rule])
+def test_what_is_no_selector_is_refused_with_the_line_that_builds_one(selector):
+    with pytest.raises(ConfigError, match=r'expected the name of a rule.*"alpha": 1.0}, seed=0\)'):
+        with_selector(fedavg(), selector, 2)
+
+
+def test_the_name_of_a_rule_that_must_know_the_last_round_is_refused():
+    said = r'hetero_select anneals.*motley.selectors.build\("hetero_select", horizon=50\)'
+    with pytest.raises(ConfigError, match=said):
+        with_selector(fedavg(), "hetero_select", 2)
+    with_selector(fedavg(), build("hetero_select", horizon=50), 2)
+
+
+def test_a_strategy_that_trains_nobody_is_refused():
+    """Before, it trained with m clients a round, after Flower had said that it skips training."""
+    strategy = fedavg()
+    strategy.fraction_train = 0.0
+    with pytest.raises(ConfigError, match=r"fraction_train = 0.*leave fraction_train out"):
+        with_selector(strategy, build("uniform"), 2)
 
 
 def test_a_second_start_goes_on_where_the_first_ended():

@@ -4,7 +4,7 @@ The text of an exception may quote a row of the client's data (``KeyError: 'Ann 
 Flower sends it to the server. So every function of Motley's that answers at a client raises an
 exception of the same name whose text is the place alone; type, text and traceback are in the
 client's own log. Sentences of Motley's own about the exchange, which hold nothing of the data, are
-sent too, but not under ``[privacy]``.
+sent too, but not under ``[privacy]``; so are Flower's own of a function that the app has not.
 
 >>> words_of("Motley: the server runs another experiment")
 ': the server runs another experiment'
@@ -36,6 +36,8 @@ _FLOWER = re.compile(
     r"|Invalid message type: [\w.]{1,60}"
 )
 """Sentences of Flower's that hold nothing of the data, from apps that do not answer a question."""
+_FLOWERS_APP = ("flwr", "clientapp", "client_app.py")
+"""The end of the path of Flower's own file that raises these sentences."""
 _SENTENCES = (CodecError, ConfigError, SecureAggregationError)
 _EXCHANGE = frozenset(
     {
@@ -98,6 +100,8 @@ def _text(error: Exception, private: Callable[[], bool]) -> str:
     names = {last.name, f"{last.parent.name}/{last.name}"} if _HERE in last.parents else set()
     if names & _EXCHANGE and type(error) in _SENTENCES and not _certainly(private):
         return f"{_SENTENCE}{error}"
+    if last.parts[-3:] == _FLOWERS_APP and _FLOWER.fullmatch(str(error)):
+        return str(error)
     own = [
         frame for frame in frames if not frame.filename.startswith((*_INSTALLED, str(_HERE), "<"))
     ]

@@ -20,7 +20,9 @@ from motley_flower.client_list import ClientList, ListedClient, fingerprint
 from motley_flower.messages import WallClock
 
 _LOG = logging.getLogger("motley.flower")
-PlaceEvent = Literal["refused", "changed", "waits", "unanswered", "rejected", "set aside", "capped"]
+PlaceEvent = Literal[
+    "refused", "changed", "waits", "unanswered", "rejected", "set aside", "capped", "left out"
+]
 NOBODY = -1
 """Stands for the client of a node that is none."""
 MOST_STRANGERS = 100

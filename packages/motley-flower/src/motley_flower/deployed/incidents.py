@@ -27,12 +27,14 @@ Event = Literal[
     "waits",
     "set aside",
     "capped",
+    "left out",
 ]
 """What happened to a client: its dispatch was given up; its upload cannot be used; its upload came
 after the server's step; it did not answer a question, or not as it should; its node went away, or
 came back; it began anew without what it had kept; a node is not it (client -1: no client at all),
 has taken its place from another, or claims it while another has it; it is asked no more, because
-its uploads would have ruined steps; what it says of its number of samples counts in part."""
+its uploads would have ruined steps; what it says of its number of samples counts in part; a metric
+or record that most others do not send is left out."""
 
 LONGEST = 300
 """Characters of a reason that are kept."""

@@ -44,15 +44,20 @@ from motley_flower.strategy.reply_signals import (
 )
 from motley_flower.strategy.round_observer import RoundObserver
 from motley_flower.strategy.sample_counts import SampleCounts
-from motley_flower.strategy.settings import SelectionSettings
-from motley_flower.strategy.strategy_state import MOST_REFUSALS, OpenRound, SelectionState
+from motley_flower.strategy.settings import SelectionSettings, check_whole
+from motley_flower.strategy.strategy_state import (
+    MOST_REFUSALS,
+    OpenRound,
+    Records,
+    SelectionState,
+)
+from motley_flower.strategy.unused_parts import note_unused
 
 if TYPE_CHECKING:
     from motley_flower.strategy.secure_sums import SecureSums
 
 POLL_S = 1.0
 """Seconds between two looks at the connected nodes while a round waits for more."""
-_NONE: Mapping[str, Any] = {}
 
 
 class SelectionCoordinator:
@@ -87,8 +92,7 @@ class SelectionCoordinator:
         settings: SelectionSettings,
         weight_key: str | None = EXAMPLES,
     ) -> None:
-        if m < 1:
-            raise ConfigError(f"got {m}; expected at least 1 client a round", key="m")
+        check_whole(m, "m", least=1)
         needs = selector.rule.needs()
         if settings.weights == "selector" and "weights" not in selector.rule.provides():
             raise ConfigError(
@@ -113,7 +117,7 @@ class SelectionCoordinator:
                 key="uploads",
             )
         self.selector = selector
-        self.m = m
+        self.m = int(m)
         self.settings = settings
         self.clock = settings.clock
         most = settings.max_examples if weight_key in (None, EXAMPLES) else None
@@ -192,7 +196,7 @@ class SelectionCoordinator:
         model: Any,
         model_key: str,
         min_clients: int,
-        records: Mapping[str, Any] = _NONE,
+        records: Records,
     ) -> list[int]:
         """Begin the next round: enrol, probe and choose clients; return the nodes of the chosen, in
         order of client id.
@@ -203,14 +207,15 @@ class SelectionCoordinator:
         model: the ArrayRecord that will be sent.
         model_key: its key in the strategy's messages.
         min_clients: how many connected clients are waited for, at most ``settings.wait_s``.
-        records: what the strategy sends beside the model, by key; for client apps whose train
-        function is asked to measure.
+        records: given nodes, returns by node what the strategy sends beside the model, by key; for
+        client apps whose train function is asked to measure.
 
         Raises
         ------
         ConfigError: the client app does not answer what the selector must know.
         """
         self.state.round += 1
+        self.state.note_dtypes(model)
         self.current = current = OpenRound(grid, model, model_key, records)
         self._await_clients(current, min_clients)
         available = self.state.offered(self.registry.clients)
@@ -382,13 +387,18 @@ class SelectionCoordinator:
             model_key=current.model_key,
             forms=forms,
             bounds=bounds,
+            first_dtypes=self.state.first_dtypes,
         )
         current.checked = checked = {
             k: dataclasses.replace(reply, bits=current.bits_up.get(k, reply.bits))
             for k, reply in checked.items()
         }
         self._look_for_app_errors(current, checked)
-        model = model_vector(arrays_of(current.model)) if self.signals.compares else np.zeros(0)
+        if self.secure is None:
+            note_unused("reply", checked, self.registry)
+        model = np.zeros(0)
+        if self.signals.compares:
+            model = model_vector(arrays_of(current.model, self.state.first_dtypes))
         self.state.last_updates.discard()
         for node, client in current.clients.items():
             reply = checked.get(client, CheckedReply())
@@ -663,6 +673,7 @@ class SelectionCoordinator:
                 node = self.registry.node_of[client]
                 sentence = f"an evaluation cannot be used: {evaluation.problem}"
                 self.registry.places.note(node, "rejected", sentence, client)
+        note_unused("evaluation", checked, self.registry)
         usable = {
             client: evaluation.message
             for client, evaluation in checked.items()

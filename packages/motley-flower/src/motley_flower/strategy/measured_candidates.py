@@ -95,14 +95,16 @@ class SignalProber:
         t = self.state.round
         batches = [self.wanted[name] or 0 for name in self.learning]
         config = app.ConfigRecord({"signals": self.learning, "batches": batches, "server-round": t})
-        plain = app.RecordDict({current.model_key: model, RECORD: config})
+        own = {current.model_key: model, RECORD: config}
         # an app that measures by its own train function needs what the strategy sends with the
         # model
-        full = app.RecordDict({current.model_key: model, **current.records, RECORD: config})
+        declaring = [k for k in current.candidates if self.registry.declares(k)]
+        nodes = [current.candidates[client] for client in declaring]
+        beside = current.records(nodes) if nodes else {}
         limit_s = self.registry.limit_s
         messages = []
-        for client, node in current.candidates.items():
-            content = full if self.registry.declares(client) else plain
+        for node in current.candidates.values():
+            content = app.RecordDict({current.model_key: model, **beside.get(node, {}), **own})
             messages.append(app.Message(content, node, PROBE, group_id=str(t), ttl=limit_s))
         answers = exchange(current.grid, messages, limit_s, self.registry.clock)
         self.state.add_exchange(

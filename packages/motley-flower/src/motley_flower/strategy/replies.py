@@ -134,6 +134,7 @@ class ReplyReader:
         model_key: str,
         forms: dict[int, ReplyForm],
         bounds: Mapping[int, WeightBound] = MappingProxyType({}),
+        first_dtypes: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[dict[int, CheckedReply], RunForm]:
         """Check all replies of a round; return them by client, and the form that they have.
 
@@ -144,9 +145,13 @@ class ReplyReader:
         model_key: its key.
         forms: by client, the form of its last reply; updated.
         bounds: by client, of its weight in the mean.
+        first_dtypes: by name, the dtype of an array that was no float before a strategy's mean
+        made a float of it; clients go on to send the former.
         """
         checked = {
-            client: self._read(message, model, model_key, bounds.get(client, _UNBOUNDED))
+            client: self._read(
+                message, model, model_key, bounds.get(client, _UNBOUNDED), first_dtypes
+            )
             for client, message in sorted(messages.items())
         }
         checked = self._without_excessive(checked)
@@ -211,15 +216,22 @@ class ReplyReader:
         metrics = app.MetricRecord({**content.metric_records[key], self.weight_key: counts})
         return app.RecordDict({**dict(content.items()), key: metrics})
 
-    def _read(self, message: Any, model: Any, model_key: str, bound: WeightBound) -> CheckedReply:
+    def _read(
+        self,
+        message: Any,
+        model: Any,
+        model_key: str,
+        bound: WeightBound,
+        first_dtypes: Mapping[str, str],
+    ) -> CheckedReply:
         bits = 0.0
         try:
             bits = content_bits(message.content)
-            result = self._result(message.content, model, model_key)
+            result = self._result(message.content, model, model_key, first_dtypes)
             if result.weight > bound.most:
                 raise AppError(
                     f"{self.weight_key!r} is more than the client said at enrolment, or than "
-                    "max_examples"
+                    "max_examples; expected the same number at both, and max_examples above all"
                 )
             return CheckedReply(
                 message=message,
@@ -239,7 +251,9 @@ class ReplyReader:
                 NodeError(f"the reply cannot be read: {type(problem).__name__}"),
             )
 
-    def _result(self, content: Any, model: Any, model_key: str) -> ClientResult:
+    def _result(
+        self, content: Any, model: Any, model_key: str, first_dtypes: Mapping[str, str]
+    ) -> ClientResult:
         records = content.array_records
         shapes = self.uploads == "as_sent"
         if not records:
@@ -251,7 +265,7 @@ class ReplyReader:
         record_entries: list[Entry] = []
         for key, record in records.items():
             record_arrays = _arrays_of(
-                record, model if shapes and key == main else None, self.largest
+                record, model if shapes and key == main else None, self.largest, first_dtypes
             )
             if key == main:
                 arrays = record_arrays
@@ -296,7 +310,9 @@ class ReplyReader:
             return math.nan
         if self.weight_key not in metrics:
             raise AppError(
-                f"the reply's MetricRecord lacks {self.weight_key!r}, by which the strategy weighs"
+                f"the reply's MetricRecord lacks {self.weight_key!r}, by which the strategy "
+                f"weighs; it has {_listed(sorted(metrics))}: rename one in the client app, or give "
+                "the strategy that name, weighted_by_key="
             )
         weight = number_of(metrics[self.weight_key], self.weight_key)
         if not weight > 0:
@@ -360,10 +376,10 @@ def signals_of(
 
 
 def _arrays_of(
-    record: Any, like: Mapping[str, Any] | None, largest: float
+    record: Any, like: Mapping[str, Any] | None, largest: float, first_dtypes: Mapping[str, str]
 ) -> dict[str, NDArray[Any]]:
     """Return all arrays of a record; ``like``: the record whose names, shapes and dtypes they must
-    have."""
+    have, or the dtypes of the first model."""
     if like is not None and set(record) != set(like):
         missing = sorted(set(like) - set(record))
         extra = sorted(set(record) - set(like))
@@ -380,6 +396,8 @@ def _arrays_of(
         else:
             shape = tuple(like[name].shape)
             dtype = str(like[name].dtype)
+            if str(record[name].dtype) == first_dtypes.get(name):
+                dtype = first_dtypes[name]
             arrays[name] = array_of(
                 record[name], name=str(name), shape=shape, dtype=dtype, largest=math.prod(shape) * 8
             )
@@ -450,7 +468,7 @@ def array_of(
     if (
         kind.kind == "f"
         and size
-        and not -LARGEST_NUMBER <= numbers.min() <= numbers.max() <= LARGEST_NUMBER
+        and not -LARGEST_NUMBER <= float(numbers.min()) <= float(numbers.max()) <= LARGEST_NUMBER
     ):
         raise NodeError(
             f"array {one_line(name)} holds a number that is not finite, or larger than "

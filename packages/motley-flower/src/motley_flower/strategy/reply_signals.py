@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,9 +67,9 @@ def output_bias(arrays: Arrays) -> slice | None:
     return slice(start, start + following[0].size)
 
 
-def arrays_of(record: Any) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an ArrayRecord by name."""
-    return {name: array.numpy() for name, array in record.items()}
+def arrays_of(record: Any, without: Container[str] = ()) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an ArrayRecord by name; ``without``: names that are left out."""
+    return {name: array.numpy() for name, array in record.items() if name not in without}
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,10 @@ class ReplySignals:
         are kept; ``model``: the vector ``[D]`` that training started from."""
         if not self.compares:
             return {}
-        update = model_vector(result.arrays) - model
+        arrays = {
+            name: array for name, array in result.arrays.items() if name not in state.first_dtypes
+        }
+        update = model_vector(arrays) - model
         if self.keeps:
             state.last_updates.stage(client, update)
         rates = float(result.signals.get(LEARNING_RATES, math.nan))
@@ -115,8 +118,8 @@ class ReplySignals:
             wanted=self.wanted,
             update=update,
             rates=rates,
-            last_layer=lambda: last_layer(result.arrays),
-            output_bias=output_bias(result.arrays),
+            last_layer=lambda: last_layer(arrays),
+            output_bias=output_bias(arrays),
             consensus=same,
             streams=self.streams,
         )
@@ -136,7 +139,8 @@ class ReplySignals:
         """Take in a server step between two ArrayRecords: move the consensus update, keep the
         staged updates."""
         if "cosine" in self.wanted or self.keeps:
-            total = model_vector(arrays_of(after)) - model_vector(arrays_of(before))
+            new, old = (arrays_of(record, state.first_dtypes) for record in (after, before))
+            total = model_vector(new) - model_vector(old)
             state.consensus = next_consensus(_of_size(state.consensus, len(total)), total)
             state.last_updates.commit()
 

@@ -157,13 +157,26 @@ class _ReportingApp:
                 message, context, training, max(limits) if all(limits) else None
             )
         if "val_loss" in requested:
-            from motley_flower.strategy.torch_measures import LossMeter
-
-            with LossMeter(trains=False) as meter:
-                super().__call__(_copy(message, "evaluate"), context)  # type: ignore[misc]
-            values |= {"val_loss": meter.signals()["loss"]} if meter.samples else {}
+            values |= self._validated(message, context)
         _refuse_unmeasured(requested, values)
         return measured(message, {name: values[name] for name in requested})
+
+    def _validated(self, message: Any, context: Any) -> dict[str, float]:
+        """Return the loss that the app's evaluate function computes; nothing where it computes
+        none."""
+        from motley_flower.strategy.torch_measures import LossMeter
+
+        with LossMeter(trains=False) as meter:
+            try:
+                super().__call__(_copy(message, "evaluate"), context)  # type: ignore[misc]
+            except ValueError as error:
+                if not str(error).startswith("No evaluate function registered"):
+                    raise
+                raise ConfigError(
+                    "val_loss is measured by the app's evaluate function, and this app has none; "
+                    "expected @app.evaluate()"
+                ) from None
+        return {"val_loss": meter.signals()["loss"]} if meter.samples else {}
 
     def _without_steps(
         self, message: Any, context: Any, names: Iterable[str], batches: int | None = None
@@ -171,13 +184,16 @@ class _ReportingApp:
         """Return these signals of the received model on the training samples."""
         from motley_flower.strategy.torch_measures import LossMeter, without_steps
 
-        request = _copy(message, "train")
-        # What is measured must leave no trace in the app: it may count rounds in its context.
-        held = copy.deepcopy(context)
         meter = LossMeter(
             robust="robust_loss" in names, gradients="grad_norm" in names, batches=batches
         )
-        return without_steps(lambda: super(_ReportingApp, self).__call__(request, held), meter)  # type: ignore[misc]
+
+        def train() -> Any:
+            # What is measured must leave no trace in the app: it may count rounds in its context.
+            held = copy.deepcopy(context)
+            return super(_ReportingApp, self).__call__(_copy(message, "train"), held)  # type: ignore[misc]
+
+        return without_steps(train, meter)
 
     def _trained(self, message: Any, context: Any) -> Any:
         requested = [name for name in str(message.content[RECORD]["wanted"]).split(",") if name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Literal
 
 from motley.core.errors import ConfigError
@@ -78,14 +79,21 @@ class SelectionSettings:
                 )
         for name in ("query_limit_s", "wait_s", "largest_upload", "max_examples", "link_s"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ConfigError(f"got {value}; expected a finite number above 0", key=name)
+            number = isinstance(value, Real) and not isinstance(value, bool)
+            if value is not None and not (number and 0 < value < math.inf):
+                raise ConfigError(f"got {value!r}; expected a finite number above 0", key=name)
         for name in ("rounds_done", "clients_sent", "longest_pause"):
-            if getattr(self, name) < 0:
-                raise ConfigError(
-                    f"got {getattr(self, name)}; expected a whole number of at least 0", key=name
-                )
-        if self.classes is not None and self.classes < 1:
-            raise ConfigError(
-                f"got {self.classes}; expected a whole number of at least 1", key="classes"
-            )
+            check_whole(getattr(self, name), name, least=0)
+        if self.classes is not None:
+            check_whole(self.classes, "classes", least=1)
+
+
+def check_whole(value: object, name: str, least: int) -> None:
+    """Refuse an option's value that is no whole number of at least ``least``.
+
+    Raises
+    ------
+    ConfigError: it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
+        raise ConfigError(f"got {value!r}; expected a whole number of at least {least}", key=name)

@@ -4,7 +4,7 @@ and the round under way."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,8 @@ from motley_flower.strategy.reply_forms import ReplyForm, RunForm
 MOST_REFUSALS = 3
 """Refused steps in a row that a client's upload was dropped from, after which the client is set
 aside."""
+Records = Callable[[Sequence[int]], Mapping[int, Mapping[str, Any]]]
+"""What a strategy sends beside the model: given nodes, the records of each by key."""
 _TRAFFIC = [
     f"{purpose}_bits_{way}" for purpose in ("probe", "train", "evaluate") for way in ("down", "up")
 ]
@@ -51,6 +53,8 @@ class SelectionState:
     sized: clients whose number of samples came with a reply.
     probed: whether any client ever answered a probe.
     refusals: by client, from how many steps in a row its upload was dropped.
+    first_dtypes: by name, the dtype of an array of the model that was no float when it was first
+    sent, as an index or a mask; a strategy's mean makes a float of it.
     """
 
     round: int = 0
@@ -69,6 +73,14 @@ class SelectionState:
     sized: set[int] = field(default_factory=set)
     probed: bool = False
     refusals: dict[int, int] = field(default_factory=dict)
+    first_dtypes: dict[str, str] = field(default_factory=dict)
+
+    def note_dtypes(self, model: Any) -> None:
+        """Note the arrays of a model, an ArrayRecord, that are no floats."""
+        for name, array in model.items():
+            dtype = str(array.dtype)
+            if dtype.startswith(("bool", "int", "uint")):
+                self.first_dtypes.setdefault(name, dtype)
 
     def rows_of_round(self) -> list[ParticipationRow]:
         """Return the rows of the last round that was opened; they are the last ones."""
@@ -139,7 +151,7 @@ class OpenRound:
     grid: Flower's.
     model: the ArrayRecord that is sent.
     model_key: its key in the strategy's messages.
-    records: what the strategy sends beside the model, by key.
+    records: given nodes, returns by node what the strategy sends beside the model, by key.
     candidates: client -> node, the clients that were probed before the choice.
     cohort: the selector's choice.
     clients: node -> client, those asked to train, in order of client id.
@@ -155,7 +167,7 @@ class OpenRound:
     grid: Grid
     model: Any
     model_key: str
-    records: Mapping[str, Any] = field(default_factory=dict)
+    records: Records = lambda nodes: {}
     candidates: dict[int, int] = field(default_factory=dict)
     cohort: Cohort = field(default_factory=lambda: Cohort(np.zeros(0, np.int64)))
     clients: dict[int, int] = field(default_factory=dict)

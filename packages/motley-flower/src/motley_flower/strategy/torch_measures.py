@@ -62,7 +62,7 @@ class LossMeter(TorchFunctionMode):
     Attributes
     ----------
     calls, samples: numbers of calls, and of samples in them.
-    steps: of all optimizers.
+    steps: of all optimizers; in :func:`without_steps` they are ``steps_left_out``.
     learning_rates: their sum over the steps; NaN if an optimizer has several at once.
 
     >>> outputs = torch.tensor([[0.0, 0.0]], requires_grad=True)
@@ -85,7 +85,7 @@ class LossMeter(TorchFunctionMode):
         self.gradients = gradients
         self.batches = batches
         self.passes = False  # within without_steps
-        self.calls = self.samples = self.steps = 0
+        self.calls = self.samples = self.steps = self.steps_left_out = 0
         self.learning_rates = 0.0
         self._sums: dict[str, Any] = {}
         self._since_step = 0
@@ -157,6 +157,7 @@ class LossMeter(TorchFunctionMode):
                 self._gradient[key] = self._gradient[key] + part if key in self._gradient else part
             parameter.grad = None  # and the optimizer leaves the parameter as it is
         self._since_step = 0
+        self.steps_left_out += 1
 
     def signals(self) -> dict[str, float]:
         """Return the means over the samples: ``loss``, ``loss_rms``, and where asked for
@@ -187,8 +188,24 @@ def without_steps(train: Callable[[], Any], meter: LossMeter) -> dict[str, float
     signals.
 
     The function runs until it begins to pass over a data loader again, or to its end; the
-    generators of random numbers are as before afterwards.
+    generators of random numbers are as before afterwards. One that fails without gradients, as a
+    GradScaler does, is called again with them.
     """
+    try:
+        return _measured(train, meter)
+    except Exception:
+        if meter.gradients:
+            raise
+        again = LossMeter(robust=meter.robust, gradients=True, batches=meter.batches)
+        with contextlib.suppress(Exception):
+            values = _measured(train, again)
+            # without an optimizer, the function has made steps of its own
+            if again.steps_left_out:
+                return values
+        raise
+
+
+def _measured(train: Callable[[], Any], meter: LossMeter) -> dict[str, float]:
     meter.passes = True
     state = getstate(), np.random.get_state(), torch.random.get_rng_state()  # noqa: NPY002  # what apps may use
     trained: list[Any] = []

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from motley.core.errors import ConfigError
 from motley.core.files import private_files
-from motley.selectors import build
+from motley.selectors import CATALOGUE, build
 from motley.selectors.selector import Selector
 from motley_flower.client_list import ClientList
 from motley_flower.limited_grid import ForwardingGrid, LimitedGrid
 from motley_flower.messages import WALL_CLOCK, Grid, WallClock, exchange, flower
 from motley_flower.real_run import log_sentences_alone
-from motley_flower.strategy.attributes import attribute, temporarily
+from motley_flower.strategy.attributes import attribute, copy_of, temporarily, without_traces
 from motley_flower.strategy.coordinator import SelectionCoordinator
 from motley_flower.strategy.legacy import adapted
 from motley_flower.strategy.round_observer import RoundObserver
@@ -92,13 +92,13 @@ def with_selector(
 
     Raises
     ------
-    ConfigError: an object that is no strategy, or a selector that needs what no client of a
-    deployment can report.
+    ConfigError: an object that is no strategy or no selector, a strategy that trains nobody, or a
+    selector that needs what no client of a deployment can report.
     """
     log_sentences_alone()
     strategy = adapted(strategy)
     _check_strategy(strategy)
-    selector = build(selector) if isinstance(selector, str) else selector
+    selector = _built(selector)
     settings = SelectionSettings(
         key=key,
         query_limit_s=query_limit_s,
@@ -154,6 +154,36 @@ def _check_strategy(strategy: Any) -> None:
         )
     if isinstance(strategy, _SelectingStrategy):
         raise ConfigError("this strategy has a selector already; give the original strategy")
+    if attribute(strategy, "fraction_train") == 0:
+        raise ConfigError(
+            "got fraction_train = 0, with which a strategy trains nobody, and the selector asks m "
+            "clients a round; leave fraction_train out",
+            key="strategy",
+        )
+
+
+def _built(selector: Selector[Any] | str) -> Selector[Any]:
+    """Return the selector, that of a rule's name built with seed 0.
+
+    Raises
+    ------
+    ConfigError: it is neither a selector nor the name of a rule that can do without a horizon.
+    """
+    if isinstance(selector, Selector):
+        return selector
+    if not isinstance(selector, str):
+        raise ConfigError(
+            f"got {selector!r:.80}; expected the name of a rule, or a selector with options: "
+            'motley.selectors.build({"name": "oort", "alpha": 1.0}, seed=0)',
+            key="selector",
+        )
+    if CATALOGUE.build(selector).needs().horizon:
+        raise ConfigError(
+            f"{selector} anneals towards the last round and must know it; expected "
+            f'motley.selectors.build("{selector}", horizon=50) of 50 rounds in place of its name',
+            key="selector",
+        )
+    return build(selector)
 
 
 def _observer(
@@ -242,14 +272,12 @@ class _SelectingStrategy:
             return []
         coordinator.observer.begin_round(server_round)
         min_clients = max(attribute(self, "min_available_nodes", 0), coordinator.m)
-        config_key = attribute(self, "configrecord_key", "config")
-        records = {config_key: flower().ConfigRecord({**config, "server-round": server_round})}
         nodes = coordinator.open_round(
             grid=grid,
             model=arrays,
             model_key=attribute(self, "arrayrecord_key", "arrays"),
             min_clients=min_clients,
-            records=records,
+            records=lambda nodes: self._records(server_round, arrays, config, grid, nodes),
         )
         if not nodes:
             return []
@@ -267,6 +295,31 @@ class _SelectingStrategy:
                     f"{server_round}; expected one that takes the nodes of the grid it is given (a "
                     f"minimum of nodes of its own? choose m = {coordinator.m} to fit it)"
                 ) from None
+
+    def _records(
+        self, server_round: int, arrays: Any, config: Any, grid: Any, nodes: Sequence[int]
+    ) -> dict[int, dict[str, Any]]:
+        """Return by node what the strategy would send to it beside the model, if it were chosen:
+        the strategy may add to the configuration, as FedProx does. A copy of the strategy writes
+        it; of one that cannot be copied, it is the configuration of ``start``."""
+        config = flower().ConfigRecord({**config, "server-round": server_round})
+        plain = {attribute(self, "configrecord_key", "config"): config}
+        twin = copy_of(self)
+        if twin is None:
+            return dict.fromkeys(nodes, plain)
+        n = len(nodes)
+        subset = _GridSubset(grid, nodes, self.motley.clock)
+        numbers = {"fraction_train": 1.0, "min_train_nodes": n, "min_available_nodes": n}
+        with temporarily(twin, numbers), without_traces("flwr"):
+            try:
+                messages = super(_SelectingStrategy, twin).configure_train(  # type: ignore[misc]
+                    server_round, arrays, config, subset
+                )
+            except _TooFewNodesError:
+                messages = []
+        written = {message.metadata.dst_node_id: dict(message.content) for message in messages}
+        shared = next(iter(written.values()), plain)
+        return {node: written.get(node, shared) for node in nodes}
 
     def aggregate_train(self, server_round: int, replies: Iterable[Any]) -> tuple[Any, Any]:
         """Return the strategy's step on the usable replies, or that of the round that is replayed;

@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -211,7 +212,7 @@ class Selector(Generic[S]):
 
     Raises
     ------
-    ConfigError: the rule needs the horizon and none was given.
+    ConfigError: the rule needs the horizon and none was given; seed or horizon is no whole number.
 
     Example
     -------
@@ -236,8 +237,11 @@ class Selector(Generic[S]):
                 "pass horizon=..., or set stop = { rounds = ... }",
                 key="stop.rounds",
             )
+        for name, value in (("seed", seed), ("horizon", 1 if horizon is None else horizon)):
+            if isinstance(value, bool) or not isinstance(value, Integral):
+                raise ConfigError(f"got {value!r}; expected a whole number", key=name)
         self.rule = rule
-        self.seed = seed
+        self.seed = int(seed)
         self.horizon = horizon
         self.defence = defence
         self.asks_candidates = overrides(rule, SelectionRule, "candidates")
