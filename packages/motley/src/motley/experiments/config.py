@@ -790,7 +790,7 @@ def _check_names(keys: Any) -> None:
     task = keys.get("task") if isinstance(keys, Mapping) else None
     data = task.get("data") if isinstance(task, Mapping) else None
     for key, value in (("task", task), ("task.data", data)):
-        if isinstance(value, Task | TaskSource):
+        if isinstance(value, str | Task | TaskSource):  # NumPy's texts are arrays, too
             continue
         arrays = any(hasattr(value, name) for name in ("__array__", "columns", "column_names"))
         if arrays or isinstance(value, Dataset | DataLoader | nn.Module):
