@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -39,3 +40,14 @@ def collector_off() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Import inside the block what draws random numbers as it is imported: Python's own, which a
+    user may have seeded, go on as if it had not."""
+    state = random.getstate()
+    try:
+        yield
+    finally:
+        random.setstate(state)
