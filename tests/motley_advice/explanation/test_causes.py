@@ -252,6 +252,7 @@ def test_a_budget_chooses_the_plan() -> None:
         ({"metric": "acuracy"}, r"--metric: A does not measure 'acuracy' \(did you mean 'accuracy"),
         ({"round": "lst"}, r"--round: got 'lst' \(did you mean 'last'\?\); expected last or best"),
         ({"round": "last,best,last"}, "--round: got .*; expected one value, or A's and B's"),
+        ({"scope": "mean,"}, "--scope: got 'mean,'; expected one value, or A's and B's"),
         ({"scope": "all"}, "--scope: got 'all'; expected global or mean, or A's and B's, e.g. gl"),
         ({"scope": "mean,clobal"}, r"--scope: got 'clobal' \(did you mean 'global'\?\); expected"),
         ({"scope": "client"}, "--scope: got 'client'; expected global or mean"),

@@ -153,6 +153,16 @@ def test_a_killed_explanation_goes_on(explained: Explanation, tmp_path: Path) ->
         assert values.tolist() == explained.figures[combination][:1].tolist()
 
 
+def test_a_killed_explanation_of_another_end_goes_on(tmp_path: Path) -> None:
+    """A longer run has the same id."""
+    how: dict[str, Any] = {"changes": ["stop.rounds=2"], "out": tmp_path}
+    with pytest.raises(KeyboardInterrupt):
+        explain(KEYS, say=killed_at("the 1 others take about"), **how)
+    explanation = explain(KEYS, **how)
+    ends = [runs[0].tables["rounds"].num_rows for runs in explanation.runs.values()]
+    assert ends == [1, 2]
+
+
 def test_stored_runs_are_used_unless_they_are_of_other_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,11 +327,13 @@ def test_the_best_round_needs_no_more_runs(tmp_path: Path) -> None:
     last, best = (explanation.figures[frozenset(combination)][0] for combination in ({0}, {0, 1}))
     assert best >= last
     assert not any("by construction" in line for line in notes(explanation))
-    once = explain(KEYS, changes=changes, round="last,best", out=tmp_path)
     line = (
         "the best round is the last one by construction in A with which round of B and B: evaluated"
     )
-    assert sum(note.startswith(line) for note in notes(once)) == 1
+    for rounds, told in ((1, 0), (2, 1)):  # a run of one round has no other to evaluate
+        keys = {**KEYS, "stop": {"rounds": rounds}}
+        once = explain(keys, changes=changes, round="last,best", out=tmp_path)
+        assert sum(note.startswith(line) for note in notes(once)) == told
 
 
 def test_planted_causes_carry_what_was_planted(tmp_path: Path) -> None:

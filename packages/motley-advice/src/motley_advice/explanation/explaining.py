@@ -16,7 +16,7 @@ from motley.core.errors import ConfigError, UserError
 from motley.core.files import user_path
 from motley.experiments.controls import in_minutes, wall_s
 from motley.experiments.folder_names import slug
-from motley.experiments.store import RunFolder, default_folder
+from motley.experiments.store import RunFolder, default_folder, same_stop
 from motley.experiments.sweep import run_points
 from motley.experiments.sweep_point import Point
 from motley.results import measures
@@ -264,7 +264,11 @@ class _PlannedRuns:
 
     def _place(self, point: Point) -> Path:
         run_id = point.experiment.run_id()
-        begun = sorted(self.base.glob(f"*/{run_id}"))
+        begun = [
+            folder
+            for folder in sorted(self.base.glob(f"*/{run_id}"))
+            if same_stop(RunFolder(folder).read() or {}, point.experiment)  # no id has the end
+        ]
         sides = (self._plan.a, self._plan.b)
         stored = [run.directory for side in sides for run in side.stored.values()]
         beside = [folder.parent / run_id for folder in stored]

@@ -455,7 +455,7 @@ def _readings(metric: str, round: str, scope: str | None) -> tuple[Reading, Read
 def _pair(text: str, option: str) -> tuple[str, str]:
     """Return the values of A and B that ``x`` or ``x,y`` gives."""
     pieces = [piece.strip() for piece in text.split(",")]
-    if len(pieces) > 2:
+    if len(pieces) > 2 or not all(pieces):
         raise ConfigError(f"got {text!r}; expected one value, or A's and B's", option)
     return pieces[0], pieces[-1]
 

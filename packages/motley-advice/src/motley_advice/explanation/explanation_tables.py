@@ -267,17 +267,22 @@ def notes(explanation: Explanation) -> list[str]:
 
 
 def _best_of_one(explanation: Explanation) -> list[str]:
-    """Return a sentence where the best round of runs is looked for that were evaluated once."""
+    """Return a sentence where the best round of runs is looked for that had several and were
+    evaluated once."""
     plan = explanation.plan
     best = {
         combination: runs
         for combination, runs in explanation.runs.items()
         if plan.reading(combination).round == "best"
     }
+    evaluated = {
+        combination: [evaluations_of(run, plan.reading(combination)).x for run in runs]
+        for combination, runs in best.items()
+    }
     once = [
         combination
-        for combination, runs in best.items()
-        if any(len(evaluations_of(run, plan.reading(combination)).x) == 1 for run in runs)
+        for combination, rounds in evaluated.items()
+        if any(len(numbers) == 1 and numbers[0] > 1 for numbers in rounds)
     ]
     if not once:
         return []
