@@ -293,6 +293,16 @@ def test_another_question_has_a_page_of_its_own_and_the_same_runs(
     assert len(list(tmp_path.glob("runs/*/*/*/*/run.json"))) == 2
 
 
+def test_the_page_of_another_question_is_not_written_over(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"changes": ["weights=uniform"], "out": tmp_path}
+    page = write_explanation(explain(KEYS, **how))
+    write_explanation(explain(KEYS, **how, seeds=[0]))  # the same one goes on
+    text = page.read_text()
+    with pytest.raises(ConfigError, match=r"^--out: .*explanation\.md explains another difference"):
+        explain(KEYS, **how, metric="loss")
+    assert page.read_text() == text
+
+
 @pytest.mark.parametrize(
     ("runs", "unexplained", "shares"),
     [

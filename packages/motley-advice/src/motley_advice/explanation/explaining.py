@@ -13,8 +13,9 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.core.components import imports
 from motley.core.errors import ConfigError, UserError
-from motley.core.files import user_path
+from motley.core.files import is_file, user_path
 from motley.experiments.controls import in_minutes, wall_s
+from motley.experiments.document import read_text
 from motley.experiments.folder_names import slug
 from motley.experiments.store import RunFolder, default_folder, same_stop
 from motley.experiments.sweep import run_points
@@ -26,6 +27,8 @@ from motley_advice.explanation.compared_results import Given, Reading, made_here
 from motley_advice.explanation.explanation_plan import ExplanationPlan, plan_of
 from motley_advice.explanation.shapley import CauseShares, Combination, shares
 
+PAGE = "explanation.md"
+"""The page of an explanation in its folder; it has the plan's ``identity``."""
 _FIGURES = {
     "evaluations": ("round", "client", "loss", "accuracy"),
     "metrics": ("round", "client", "value"),
@@ -200,7 +203,8 @@ def explain(
     Raises
     ------
     ConfigError: before anything is run: nothing differs that can change the figure, an option that
-    makes no sense, a side that cannot run, a budget that is too small.
+    makes no sense, a side that cannot run, a budget that is too small, a folder with the page of
+    another explanation.
     UserError: a run failed; the same call goes on after it.
 
     Example
@@ -245,6 +249,13 @@ class _PlannedRuns:
         name = f"{slug(plan.a.experiment.name)}-explained"
         self.base = Path("runs") / name / plan.identity if out is None else user_path(out)
         self._usual = out is None
+        page = self.base / PAGE
+        if is_file(page) and plan.identity not in read_text(page, "a page of Motley"):
+            raise ConfigError(
+                f"{page} explains another difference, and would be written over; give another "
+                "folder, or leave it out: each explanation then has one of its own",
+                "--out",
+            )
         self._plan = plan
         self._jobs = jobs
         self._say = say

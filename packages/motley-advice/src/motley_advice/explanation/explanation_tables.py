@@ -32,7 +32,7 @@ from motley.results.measures import Interval
 from motley.results.method_rows import intervals_in_words
 from motley.results.model_health import learned_nothing, model_health
 from motley_advice.explanation.causes import KeyDifference
-from motley_advice.explanation.explaining import Explanation, evaluations_of, figure_of
+from motley_advice.explanation.explaining import PAGE, Explanation, evaluations_of, figure_of
 from motley_advice.explanation.explanation_plan import ExplanationPlan
 from motley_report.page import replace_files, write
 
@@ -442,7 +442,7 @@ def write_explanation(explanation: Explanation) -> Path:
     remarks: Sequence[Block] = [BulletList(lines)] if (lines := notes(explanation)) else []
     page = Page(
         f"{printable(plan.a.label)} and {printable(plan.b.label)}: why they differ",
-        [("metric", plan.metric), ("runs", str(plan.number_of_runs))],
+        [("metric", plan.metric), ("runs", str(plan.number_of_runs)), ("id", plan.identity)],
         non_empty(
             Section("What each cause carries", [share_table(explanation), *remarks]),
             Section("What differs", [difference_table(plan, spent_differences(explanation))]),
@@ -450,7 +450,7 @@ def write_explanation(explanation: Explanation) -> Path:
         ),
     )
     write(page, folder / "explanation.html")
-    return write(page, folder / "explanation.md")
+    return write(page, folder / PAGE)
 
 
 def _causes_csv(explanation: Explanation) -> str:
