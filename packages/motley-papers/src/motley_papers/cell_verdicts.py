@@ -75,8 +75,17 @@ class JudgedCell:
     def same_digits(self) -> bool:
         """Whether the measured numbers, rounded as printed, are the printed ones."""
         digits = self.printed.decimals
-        pairs = [(self.mean, self.printed.mean), (self.deviation, self.printed.deviation)]
+        scale = self.printed.per_deviation
+        pairs = [
+            (self.mean, self.printed.mean),
+            (scale * self.deviation, scale * self.printed.deviation),
+        ]
         return all(isnan(p) or abs(round(m, digits) - p) < 1e-9 for m, p in pairs)
+
+    @property
+    def equal(self) -> bool:
+        """Whether mean and deviation are the printed ones, as chance does not make them."""
+        return self.same_digits and not isnan(self.printed.deviation)
 
     def near(self, within: float) -> bool:
         """Return whether the means differ by at most ``within``, rounding aside."""
@@ -96,7 +105,8 @@ def deviation_behind(number: PrintedNumber, spread: Spread, runs: int | None) ->
     if spread == "deviation" or runs is None:
         return number
     width = 1.0 if spread == "standard_error" else float(t.ppf(1 - LEVEL / 2, runs - 1))
-    return replace(number, deviation=number.deviation * sqrt(runs) / width)
+    per_deviation = width / sqrt(runs)
+    return replace(number, deviation=number.deviation / per_deviation, per_deviation=per_deviation)
 
 
 def judge(
@@ -139,5 +149,4 @@ def judge(
     )
     if gap > wide:
         return replace(cell, verdict="outside")
-    equal = cell.same_digits and not isnan(printed.deviation)
-    return replace(cell, verdict="inside") if equal or gap <= half <= matters else cell
+    return replace(cell, verdict="inside") if cell.equal or gap <= half <= matters else cell

@@ -65,12 +65,14 @@ class PrintedNumber:
     deviation: standard deviation over them; NaN where none was printed.
     rounding: half a unit of the last printed digit of the mean.
     text: as printed, without bold, percent signs and LaTeX.
+    per_deviation: what is printed as spread, in standard deviations.
     """
 
     mean: float
     deviation: float
     rounding: float
     text: str
+    per_deviation: float = 1.0
 
     @property
     def decimals(self) -> int:
