@@ -258,6 +258,8 @@ def test_a_budget_chooses_the_plan() -> None:
         ({"scope": "client"}, "--scope: got 'client'; expected global or mean"),
         ({"seeds": [1, 1]}, "--seeds: got '1, 1'; expected each seed once"),
         ({"printed": float("nan"), "metric": "loss"}, "--printed: got nan; expected the number"),
+        ({"printed": "many"}, "--printed: got many; expected the number that was printed"),
+        ({"printed": "1e999"}, "--printed: got 1e999; expected the number that was printed"),
         ({"printed": float("-inf")}, "--printed: got -inf; expected the number that was printed"),
         ({"printed": 61.99}, "--printed: got 61.99, and accuracy lies between 0 and 1; .* 0.6199"),
         ({"printed": 0.5, "printed_runs": 0}, "--printed-runs: got 0; expected the runs that"),

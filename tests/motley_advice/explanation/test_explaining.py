@@ -328,6 +328,21 @@ def test_a_print_has_chance_of_its_own(
     assert ("No shares: the difference as a whole may be chance." in table.note) != shares
 
 
+@pytest.mark.parametrize(
+    ("printed", "share"), [("0.93", "–"), (0.93, "–"), ("0.930", "150 %"), ("93.0e-2", "150 %")]
+)
+def test_a_print_is_rounded(tmp_path: Path, printed: float | str, share: str) -> None:
+    """From .934 to .93 it is .004: less than half a unit of its second digit, and more than half of
+    one of its third. A change of -.006 is 150 % of that."""
+    plan = plan_of(KEYS, changes=["weights=uniform"], seeds=[0, 1], printed=printed)
+    figures = (({*()}, [0.934, 0.934]), ({0}, [0.928, 0.928]))
+    table = share_table(with_figures(Explanation(plan, {}, tmp_path), *figures))
+    rows = {row.label: [cell.text for cell in row.cells] for row in table.rows}
+    assert rows["weights"][1] == share
+    rounding = "0.005" if share == "–" else "0.0005"
+    assert f"is rounded by up to {rounding}." in table.note
+
+
 def test_the_best_round_needs_no_more_runs(tmp_path: Path) -> None:
     keys = {**KEYS, "evaluate": {"every": 1}, "stop": {"rounds": 3}}
     changes = ["local.optimizer.lr=3.0"]

@@ -162,7 +162,7 @@ def explain(
     b: Given | None = None,
     *,
     changes: Sequence[str] = (),
-    printed: float | None = None,
+    printed: float | str | None = None,
     printed_runs: int | None = None,
     metric: str | None = None,
     round: str = "last",
@@ -186,7 +186,8 @@ def explain(
     a, b: an Experiment, its keys, the path of its file, the folder of a run or of one method's
     runs, a run id below ``runs``, or a recipe's row, ``"recipe:NAME/ROW"``.
     changes: instead of b, candidate changes of a, like ``"weights=uniform"``.
-    printed: a number that somebody printed, against which B is held, in the metric's own unit.
+    printed: a number that somebody printed, against which B is held, in the metric's own unit; as
+    text where its last digit is 0, ``"0.930"``, for half a unit of that digit may be its rounding.
     printed_runs: the runs k that it is the mean of, 1 by default. It has chance of its own: its
     difference from the mean of n runs here has the deviation ``s sqrt(1/n + 1/k)``, s of those n.
     metric: the headline by default.

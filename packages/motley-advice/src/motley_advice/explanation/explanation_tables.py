@@ -129,15 +129,17 @@ def share_table(explanation: Explanation) -> Table:
 
 
 def _gap(explanation: Explanation) -> float:
-    """Return the mean difference that is to be explained; NaN where its interval holds 0: it may be
-    chance, and shares of it say nothing."""
+    """Return the mean difference that is to be explained; NaN where its interval, or what rounding
+    makes of it, holds 0: it may be chance, and shares of it say nothing."""
     a, b = explanation.observed
     plan = explanation.plan
     if plan.printed is None:
         gap = measures.paired(b, a)
     else:
         gap = _to_print(plan.printed, a, plan.printed_runs)
-    return float("nan") if gap.low < 0 < gap.high else gap.mean
+    rounding = plan.printed_rounding
+    nothing = (gap.low < rounding and -rounding < gap.high) or abs(gap.mean) < rounding
+    return float("nan") if nothing else gap.mean
 
 
 def _to_print(printed: float, figures: Floats, runs: int) -> Interval:
@@ -168,7 +170,7 @@ def _note(explanation: Explanation) -> str:
         behind = f"{plan.printed_runs} run{'s' if plan.printed_runs > 1 else ''}"
         lines.append(
             f"The print has chance of its own, as the mean of {behind} (--printed-runs) that vary "
-            "as those here."
+            f"as those here, and is rounded by up to {plan.printed_rounding:g}."
         )
     if explanation.without_effect:
         lines.append(
