@@ -540,6 +540,11 @@ def _fit(value: Any, hint: Any) -> tuple[bool, Any]:
         return all(ok for ok, _ in fitted), tuple(out for _, out in fitted)
     if origin in (dict, Mapping):
         return isinstance(value, Mapping), value
+    return _fit_plain(value, hint)
+
+
+def _fit_plain(value: Any, hint: Any) -> tuple[bool, Any]:
+    """Return whether a value fits a type that holds no others, and the value converted to it."""
     if hint is float:
         good = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**1023
         good = good or (isinstance(value, float) and not math.isnan(value))
