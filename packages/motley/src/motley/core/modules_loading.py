@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import getstate, setstate
 
 _passed_over = False  # whether objects are frozen: to count millions of them takes long
 
@@ -46,8 +46,8 @@ def collector_off() -> Iterator[None]:
 def random_state_kept() -> Iterator[None]:
     """Import inside the block what draws random numbers as it is imported: Python's own, which a
     user may have seeded, go on as if it had not."""
-    state = random.getstate()
+    state = getstate()
     try:
         yield
     finally:
-        random.setstate(state)
+        setstate(state)
