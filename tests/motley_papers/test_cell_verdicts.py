@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf, isnan, sqrt
+from statistics import stdev
 
 import pytest
 
@@ -120,3 +121,14 @@ def test_the_printed_digits_of_mean_and_deviation_are_inside_however_wide_the_in
 def test_near_is_less_than_the_tolerance_and_the_rounding():
     cell = judge(printed(".70 ± .01"), 2, [0.712, 0.712], 1, 1.0)
     assert (cell.near(0.007), cell.near(0.006)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("spread", "text"), [("standard_error", ".7 ± .1"), ("interval", ".7 ± .2")]
+)
+def test_a_printed_error_or_interval_has_its_own_digits(spread, text):
+    """Of 4 runs with a deviation of .13 the standard error is .065, printed .1, and half of the
+    interval 3.1824 x .065 = .207, printed .2."""
+    values = [0.7 + 0.13 * away for away in (-1, -sqrt(0.5), sqrt(0.5), 1)]
+    assert stdev(values) == pytest.approx(0.13)
+    assert judge(deviation_behind(printed(text), spread, 4), 4, values, 1, 0.0).same_digits

@@ -226,7 +226,8 @@ def test_seeds_are_added_and_rows_that_are_not_asked_for_count(table, tmp_path):
     read_table = read(table())
     referee(read_table, out=out, seeds=[0])
     added = referee(read_table, out=out, seeds=[5, 6], methods=["FedAvg"])
-    assert added.chosen == {("FedAvg", "accuracy")}
+    assert added.chosen == {("FedAvg", "accuracy", 5), ("FedAvg", "accuracy", 6)}
+    assert added.finished == 2  # of what was asked for
     assert list(added.runs["FedAvg", "accuracy"]) == [0, 5, 6]
     assert list(added.runs["FedSGD", "accuracy"]) == [0]
     assert len(added.cells["FedAvg", "accuracy"].values) == 3
@@ -275,10 +276,13 @@ def test_what_makes_verdicts_say_less_is_told(table, tmp_path):
     told = remarks(replace(learned, values=values, runs={}))
     assert told == [
         "again: its printed numbers do not differ, so that nothing says how near is near, and no "
-        "cell is inside; write matters, in the printed unit",
-        "accuracy: measured numbers are about 100 times the printed ones; write unit = 10000, "
-        "beside measure where it is of this column alone",
+        "interval is narrow enough; write matters, in the printed unit",
+        "accuracy: measured numbers are about 100 times the printed ones; write unit = 10000 "
+        "beside the measure, as it is of this column alone",
     ]
+    alone = {("FedAvg", "accuracy"): values["FedAvg", "accuracy"]}
+    (told,) = remarks(replace(learned, values=alone, runs={}))
+    assert told.endswith("about 100 times the printed ones; write unit = 10000")
     unsaid = read(table(**{"printed_seeds = 2": ""}))
     (line,) = remarks(replace(learned, table=unsaid, values={}, runs={}))
     assert line.endswith("and so they count for nothing: write printed_seeds")
@@ -345,6 +349,43 @@ def test_rounds_to_a_target_are_of_stop_target_and_a_bound_is_not_judged(table, 
     assert any("1 of 2 runs did not reach stop.target" in line for line in remarks(mixed))
 
 
+def test_a_range_that_is_one_rows_is_told(table, tmp_path):
+    """Of .70, .71 and .10 the range is .61, without the last .01; three seeds with a deviation of
+    .05 against one printed run have an interval of 4.3027 x .05 x sqrt(4 / 3), that is .25."""
+    rows = {
+        "FedAvg | {cell}    | -\n": "FedAvg | .70 | -\nFedProx | .71 | -\n",
+        "FedSGD | .10 ± .00 | .20": "FedSGD | .10 | .20",
+        "[method.FedAvg]": "[method.FedAvg]\n[method.FedProx]",
+        "printed_seeds = 2": "printed_seeds = 1",
+    }
+    text = TABLE
+    for old, new in rows.items():
+        text = text.replace(old, new)
+    path = tmp_path / "theirs.toml"
+    path.write_text(text.format(more=""))
+    near = {0: 0.65, 1: 0.7, 2: 0.75}
+    values = {("FedAvg", "accuracy"): near, ("FedProx", "accuracy"): near}
+    refereed = replace(referee(read(path), out=tmp_path, run=False), values=values)
+    assert {cell.verdict for cell in refereed.cells.values()} == {"inside"}
+    assert remarks(refereed) == [
+        "accuracy: without FedSGD, .10, the printed numbers differ by 0.01, and the intervals are "
+        "wider of FedAvg and FedProx, inside for that row alone; with matters = 0.01 undecided"
+    ]
+    path.write_text(path.read_text().replace("unit = 100", "unit = 100\nmatters = 0.01"))
+    said = replace(refereed, table=read(path))
+    assert {cell.verdict for cell in said.cells.values()} == {"undecided"}
+    assert remarks(said) == []
+
+
+def test_the_runs_of_a_column_with_settings_are_told_apart(table, tmp_path):
+    """At this rate nothing is learned, in one partition and in the other."""
+    ruinous = {'"local.optimizer.lr" = 1e-9': '"local.optimizer.lr" = 1e30'}
+    path = table(**{'again = "final"': SETTINGS}, **ruinous)
+    learned = referee(read(path), out=tmp_path / "runs", seeds=[0], methods=["FedSGD"])
+    told = [line.partition(": ")[0] for line in remarks(learned)]
+    assert {"FedSGD seed 0", "FedSGD, again seed 0"} <= {*told}
+
+
 def page_markdown(refereed):
     return " ".join((write(refereed)[1]).read_text(encoding="utf-8").split())
 
@@ -384,7 +425,7 @@ def test_columns_with_settings_have_runs_of_their_own(table, tmp_path):
     assert len({run.directory for runs in refereed.runs.values() for run in runs.values()}) == 3
     assert set(refereed.values) == {*refereed.cells, ("FedSGD", "third")}
     again = referee(read_table, out=tmp_path / "runs", seeds=[0], columns=["third"], run=False)
-    assert again.chosen == {("FedSGD", "again")}
+    assert again.chosen == {("FedSGD", "again", 0)}
     assert again.cells == refereed.cells  # what is asked for now changes no verdict
     given = referee(read_table, out=tmp_path / "runs", seeds=iter([0]), run=False)
     assert list(given.runs) == list(refereed.runs)  # an iterator can be gone through once alone
@@ -402,7 +443,7 @@ def test_rows_are_kept_one_by_one_with_all_their_seeds(table, tmp_path, monkeypa
         ConfigError, match=r"2 runs are missing \(FedSGD, accuracy, seed 1\).*--only"
     ):
         keep(referee(read_table, seeds=[0], **runs))
-    with pytest.raises(ConfigError, match=r"all runs are missing \(theirs\)"):
+    with pytest.raises(ConfigError, match=r"6 runs are missing \(FedAvg, accuracy, seed 0\)"):
         keep(referee(read_table, out=tmp_path / "others", run=False))
     keep(referee(read_table, columns=["again"], **runs))
     lines = path.read_text().splitlines()
@@ -414,6 +455,8 @@ def test_rows_are_kept_one_by_one_with_all_their_seeds(table, tmp_path, monkeypa
         "FedSGD,third,1",
     ]
     keep(referee(read_table, columns=["accuracy"], **runs))
+    with pytest.raises(ConfigError, match=r"2 runs are missing \(FedAvg, accuracy, seed 0\)"):
+        keep(referee(read_table, out=tmp_path / "runs", run=False))  # a row without any run
     assert [line for line in path.read_text().splitlines() if ",accuracy," not in line] == lines
     assert len(kept(read_table).cells) == 2
     path.write_text(path.read_text().replace("FedSGD,again,0", "FedSGD,again,none"))

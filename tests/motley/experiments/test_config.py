@@ -19,9 +19,11 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from motley.algorithms import FedProx, Krum
+from motley.core.components import imports
 from motley.core.errors import ConfigError
 from motley.experiments import document
 from motley.experiments.config import Experiment, load
+from motley.selectors.uniform import Uniform
 from motley.tasks.synthetic import Synthetic
 
 PLAIN = {"population": 10, "cohort": 2, "stop": {"rounds": 3}, "task": {"name": "quadratic"}}
@@ -405,6 +407,30 @@ def test_a_source_of_samples_may_have_columns() -> None:
         columns: tuple[str, ...] = ("age",)
 
     assert Experiment(**{**PLAIN, "task": Columns()}).part("task") == Columns()
+
+
+@dataclass(frozen=True)
+class FromFile(Uniform):
+    """A selector of one's own that reads a file."""
+
+    file: Path = Path("none.csv")
+
+
+def test_an_option_that_is_a_path_takes_one_and_is_recorded_as_text() -> None:
+    name = f"{FromFile.__module__}:FromFile"
+    with imports(True):
+        given = Experiment(**PLAIN, selector={"name": name, "file": Path("mine.csv")})
+        again = Experiment(**given.resolved())
+    assert given.part("selector").file == again.part("selector").file == Path("mine.csv")
+    assert given.resolved()["selector"]["file"] == "mine.csv"
+    assert again.run_id() == given.run_id()
+
+
+def test_numpys_texts_name_tasks_and_data() -> None:
+    given = Experiment(**{**PLAIN, "task": np.array(["quadratic"])[0]})
+    assert given.run_id() == Experiment(**PLAIN).run_id()
+    image = {"name": "image", "data": np.array(["digits"])[0]}
+    assert Experiment(**{**PLAIN, "task": image}).task["data"] == "digits"
 
 
 def test_a_long_value_is_not_written_out() -> None:

@@ -449,6 +449,21 @@ class Mine(Synthetic):
     model: str = "nested:Wide"
 """
 
+OWN_LOSS = """
+from dataclasses import dataclass
+from motley.algorithms.parts import Loss
+from motley.tasks.synthetic import Synthetic
+
+@dataclass(frozen=True)
+class Times(Loss):
+    def loss(self, outputs, targets, extra):
+        return -2.0 * outputs.log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+
+@dataclass(frozen=True)
+class Mine(Synthetic):
+    loss = "nested:Times"
+"""
+
 OWN_METHOD = """
 from dataclasses import dataclass
 from motley.algorithms.fedprox import FedProx
@@ -478,6 +493,7 @@ NESTED: dict[str, tuple[str, dict[str, Any], tuple[str, str]]] = {
         {"task": "nested:Mine"},
         ("bias=True", "bias=False"),
     ),
+    "the loss of a task": (OWN_LOSS, {"task": "nested:Mine"}, ("-2.0", "-3.0")),
     "a method": (
         OWN_METHOD,
         {"algorithm": {"name": "fine_tuned", "method": "nested:Mine"}},

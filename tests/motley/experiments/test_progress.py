@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import math
+import subprocess
+import sys
 import time
 
 import pytest
@@ -128,3 +130,13 @@ def test_where_standard_error_is_no_terminal_lines_are_printed(
     assert isinstance(progress.display([EXPERIMENT], ["mine"]), ProgressBars)
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(progress.display([EXPERIMENT], ["mine"]), ProgressLog)
+
+
+def test_its_import_leaves_pythons_random_numbers_as_they_were() -> None:
+    """A link of rich's first styles is drawn."""
+    code = (
+        "import random; random.seed(1); before = random.getstate()\n"
+        "import motley.experiments.progress\n"
+        "assert random.getstate() == before"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

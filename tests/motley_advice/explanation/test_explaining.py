@@ -153,6 +153,16 @@ def test_a_killed_explanation_goes_on(explained: Explanation, tmp_path: Path) ->
         assert values.tolist() == explained.figures[combination][:1].tolist()
 
 
+def test_a_killed_explanation_of_another_end_goes_on(tmp_path: Path) -> None:
+    """A longer run has the same id."""
+    how: dict[str, Any] = {"changes": ["stop.rounds=2"], "out": tmp_path}
+    with pytest.raises(KeyboardInterrupt):
+        explain(KEYS, say=killed_at("the 1 others take about"), **how)
+    explanation = explain(KEYS, **how)
+    ends = [runs[0].tables["rounds"].num_rows for runs in explanation.runs.values()]
+    assert ends == [1, 2]
+
+
 def test_stored_runs_are_used_unless_they_are_of_other_versions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,6 +293,16 @@ def test_another_question_has_a_page_of_its_own_and_the_same_runs(
     assert len(list(tmp_path.glob("runs/*/*/*/*/run.json"))) == 2
 
 
+def test_the_page_of_another_question_is_not_written_over(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"changes": ["weights=uniform"], "out": tmp_path}
+    page = write_explanation(explain(KEYS, **how))
+    write_explanation(explain(KEYS, **how, seeds=[0]))  # the same one goes on
+    text = page.read_text()
+    with pytest.raises(ConfigError, match=r"^--out: .*explanation\.md explains another difference"):
+        explain(KEYS, **how, metric="loss")
+    assert page.read_text() == text
+
+
 @pytest.mark.parametrize(
     ("runs", "unexplained", "shares"),
     [
@@ -308,6 +328,21 @@ def test_a_print_has_chance_of_its_own(
     assert ("No shares: the difference as a whole may be chance." in table.note) != shares
 
 
+@pytest.mark.parametrize(
+    ("printed", "share"), [("0.93", "–"), (0.93, "–"), ("0.930", "150 %"), ("93.0e-2", "150 %")]
+)
+def test_a_print_is_rounded(tmp_path: Path, printed: float | str, share: str) -> None:
+    """From .934 to .93 it is .004: less than half a unit of its second digit, and more than half of
+    one of its third. A change of -.006 is 150 % of that."""
+    plan = plan_of(KEYS, changes=["weights=uniform"], seeds=[0, 1], printed=printed)
+    figures = (({*()}, [0.934, 0.934]), ({0}, [0.928, 0.928]))
+    table = share_table(with_figures(Explanation(plan, {}, tmp_path), *figures))
+    rows = {row.label: [cell.text for cell in row.cells] for row in table.rows}
+    assert rows["weights"][1] == share
+    rounding = "0.005" if share == "–" else "0.0005"
+    assert f"is rounded by up to {rounding}." in table.note
+
+
 def test_the_best_round_needs_no_more_runs(tmp_path: Path) -> None:
     keys = {**KEYS, "evaluate": {"every": 1}, "stop": {"rounds": 3}}
     changes = ["local.optimizer.lr=3.0"]
@@ -317,11 +352,13 @@ def test_the_best_round_needs_no_more_runs(tmp_path: Path) -> None:
     last, best = (explanation.figures[frozenset(combination)][0] for combination in ({0}, {0, 1}))
     assert best >= last
     assert not any("by construction" in line for line in notes(explanation))
-    once = explain(KEYS, changes=changes, round="last,best", out=tmp_path)
     line = (
         "the best round is the last one by construction in A with which round of B and B: evaluated"
     )
-    assert sum(note.startswith(line) for note in notes(once)) == 1
+    for rounds, told in ((1, 0), (2, 1)):  # a run of one round has no other to evaluate
+        keys = {**KEYS, "stop": {"rounds": rounds}}
+        once = explain(keys, changes=changes, round="last,best", out=tmp_path)
+        assert sum(note.startswith(line) for note in notes(once)) == told
 
 
 def test_planted_causes_carry_what_was_planted(tmp_path: Path) -> None:

@@ -80,6 +80,11 @@ class JudgedCell:
             isnan(spread) or _same(self.deviation / times, spread / times, printed.spread_decimals)
         )
 
+    @property
+    def equal(self) -> bool:
+        """Whether mean and deviation are the printed ones, as chance does not make them."""
+        return self.same_digits and not isnan(self.printed.deviation)
+
     def near(self, within: float) -> bool:
         """Return whether the means differ by at most ``within``, rounding aside."""
         return abs(self.difference) <= within + self.printed.rounding + 1e-12
@@ -151,5 +156,4 @@ def judge(
     )
     if gap > wide:
         return replace(cell, verdict="outside")
-    equal = cell.same_digits and not isnan(printed.deviation)
-    return replace(cell, verdict="inside") if equal or gap <= half <= matters else cell
+    return replace(cell, verdict="inside") if cell.equal or gap <= half <= matters else cell

@@ -261,7 +261,7 @@ def _referee(
     show(refereed)
     for path in [*write(refereed), *([keep(refereed)] if keeps else [])]:
         tell(path)
-    raise_failures(refereed.failures, sum(map(len, refereed.runs.values())))
+    raise_failures(refereed.failures, refereed.finished)
 
 
 def _as_listed(

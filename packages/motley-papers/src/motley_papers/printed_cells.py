@@ -61,6 +61,7 @@ def _printed(
                 deviation=spread / recipe.spread_deviations,
                 rounding=0.5 * 10.0**-decimals,
                 text=f"{value:.{decimals}f}",
+                per_spread=1 / recipe.spread_deviations,
             )
     return out
 

@@ -25,6 +25,7 @@ from motley.experiments import document
 from motley.experiments.store import RunFolder
 from motley.experiments.sweep import Failure, run_points
 from motley.experiments.sweep_point import Point
+from motley.results.aspects import in_list
 from motley.results.blocks import (
     DASH,
     BulletList,
@@ -70,7 +71,7 @@ class Refereed:
     directory: of the runs, or of the kept numbers.
     runs: (row, the first column with its settings) -> seed -> run; none where kept numbers are
     judged.
-    chosen: the keys of ``runs`` that this call was asked for; the others were finished before.
+    chosen: the runs that this call was asked for; others were finished before.
     failures: runs that failed.
     wall_s: wall seconds of this call.
     """
@@ -79,7 +80,7 @@ class Refereed:
     values: Values
     directory: Path
     runs: Mapping[tuple[str, str], Mapping[int, Run]] = field(default_factory=dict)
-    chosen: frozenset[tuple[str, str]] = frozenset()
+    chosen: frozenset[Key] = frozenset()
     failures: list[Failure] = field(default_factory=list)
     wall_s: float = 0.0
 
@@ -101,11 +102,21 @@ class Refereed:
             for (row, column), numbers in measured.items()
         }
 
-    def matters(self, column: str) -> float:
-        """Return the difference in a column that an interval must tell apart."""
+    @property
+    def finished(self) -> int:
+        """How many of the chosen runs are finished."""
+        return sum(seed in self.runs.get((row, column), {}) for row, column, seed in self.chosen)
+
+    def matters(self, column: str, without: str | None = None) -> float:
+        """Return the difference in a column that an interval must tell apart; ``without``: as it
+        were without a row."""
         if self.table.matters is not None:
             return self.table.matters
-        means = [number.mean for (_, name), number in self.table.numbers.items() if name == column]
+        means = [
+            number.mean
+            for (row, name), number in self.table.numbers.items()
+            if name == column and row != without
+        ]
         return max(means) - min(means)
 
     def causes(self, row: str, column: str) -> list[str]:
@@ -180,7 +191,7 @@ def referee(
         table.check_code()
         points = {
             (row, column, seed): Point(
-                f"{row}, {column}" if table.column_settings(column) else row,
+                _label(table, row, column),
                 table.experiment(row, seed, data, column),
             )
             for row in rows
@@ -198,7 +209,6 @@ def referee(
         unique = {folder: points[key] for key, folder in folders.items()}
         done, failures = _run(unique, data, jobs, progress) if run else (_finished(unique), [])
         before = _finished_before(table, directory, data, {*folders})
-    chosen = frozenset((row, column) for row, column, _ in points)
     folders |= {key: folder for key, (folder, _) in before.items()}
     done |= dict(before.values())
     runs: dict[tuple[str, str], dict[int, Run]] = {}
@@ -211,10 +221,15 @@ def referee(
         values,
         directory,
         runs=runs,
-        chosen=chosen,
+        chosen=frozenset(points),
         failures=failures,
         wall_s=monotonic() - begun,
     )
+
+
+def _label(table: PublishedTable, row: str, column: str) -> str:
+    """Return the name of the runs of a row; with the column where it has settings."""
+    return f"{row}, {column}" if table.column_settings(column) else row
 
 
 def _finished_before(
@@ -349,21 +364,23 @@ def keep(refereed: Refereed) -> Path:
     """
     table = refereed.table
     path = place_of_kept(table)
-    lacks = {
-        key: [seed for seed in table.seeds if seed not in by_seed]
+    whole = {
+        key
         for key, by_seed in refereed.runs.items()
+        if all(seed in by_seed for seed in table.seeds)
     }
-    whole = {key for key, seeds in lacks.items() if not seeds}
     missing = [
         f"{row}, {column}, seed {seed}"
-        for row, column in lacks
-        if (row, column) in refereed.chosen
-        for seed in lacks[row, column]
+        for row in table.method
+        for column in table.columns
+        if any((row, column) == key[:2] for key in refereed.chosen)
+        for seed in table.seeds
+        if seed not in refereed.runs.get((row, column), {})
     ]
-    if missing or not refereed.runs:
+    if missing:
         raise ConfigError(
-            f"{len(missing) or 'all'} runs are missing ({missing[0] if missing else table.name}); "
-            "all seeds of a row are kept together: run them, or leave the row out with --only",
+            f"{len(missing)} runs are missing ({missing[0]}); all seeds of a row are kept together:"
+            " run them, or leave the row out with --only",
             "--keep",
         )
     runs = {
@@ -479,6 +496,7 @@ def remarks(refereed: Refereed) -> list[str]:
         *_threads_elsewhere(refereed),
         *_columns_without_verdicts(refereed),
         *_runs_without_numbers(refereed),
+        *_one_far_row(refereed),
         *_other_unit(refereed),
         *_of_no_use(refereed),
     ]
@@ -511,7 +529,32 @@ def _columns_without_verdicts(refereed: Refereed) -> list[str]:
         elif measured and refereed.matters(column) == 0 and not _inside(refereed, column):
             out.append(
                 f"{column}: its printed numbers do not differ, so that nothing says how near is "
-                "near, and no cell is inside; write matters, in the printed unit"
+                "near, and no interval is narrow enough; write matters, in the printed unit"
+            )
+    return out
+
+
+def _one_far_row(refereed: Refereed) -> list[str]:
+    """Return sentences on columns whose range is that of one row, as of one that collapsed, and of
+    which cells are inside for it alone."""
+    out = []
+    for column in dict.fromkeys(column for _, column in refereed.cells):
+        printed = {
+            row: cell for (row, name), cell in refereed.table.numbers.items() if name == column
+        }
+        if len(printed) < 3:
+            continue
+        rest, far = min((refereed.matters(column, row), row) for row in printed)
+        wide = [
+            row
+            for (row, name), cell in refereed.cells.items()
+            if name == column and cell.verdict == "inside" and not cell.equal and cell.half > rest
+        ]
+        if wide and rest < refereed.matters(column) / 2:
+            out.append(
+                f"{column}: without {far}, {printed[far].text}, the printed numbers differ by "
+                f"{rest:.2g}, and the intervals are wider of {in_list(wide)}, inside for that row "
+                f"alone; with matters = {rest:.2g} undecided"
             )
     return out
 
@@ -552,19 +595,27 @@ def _inside(refereed: Refereed, column: str) -> bool:
 
 
 def _other_unit(refereed: Refereed) -> list[str]:
-    """Return a sentence where all cells of a column are off by about a hundred."""
-    out = []
+    """Return a sentence where all cells of a column are off by about a hundred: all columns have
+    the table's unit, or it is this one's alone."""
+    off: dict[str, float | None] = {}
     for column in dict.fromkeys(column for _, column in refereed.cells):
         cells = [cell for (_, name), cell in refereed.cells.items() if name == column]
         ratios = [cell.mean / cell.printed.mean for cell in cells if cell.printed.mean]
-        for factor in (100.0, 0.01):
-            if ratios and all(factor / 2 < ratio < factor * 2 for ratio in ratios):
-                out.append(
-                    f"{column}: measured numbers are about {factor:g} times the printed ones; "
-                    f"write unit = {refereed.table.unit_of(column) * factor:g}, beside measure "
-                    "where it is of this column alone"
-                )
-    return out
+        near = (
+            factor
+            for factor in (100.0, 0.01)
+            if ratios and all(factor / 2 < ratio < factor * 2 for ratio in ratios)
+        )
+        off[column] = next(near, None)
+    alone = (
+        "" if len({*off.values()}) == 1 else " beside the measure, as it is of this column alone"
+    )
+    return [
+        f"{column}: measured numbers are about {factor:g} times the printed ones; write unit = "
+        f"{refereed.table.unit_of(column) * factor:g}{alone}"
+        for column, factor in off.items()
+        if factor is not None
+    ]
 
 
 def _of_no_use(refereed: Refereed) -> list[str]:
@@ -572,8 +623,8 @@ def _of_no_use(refereed: Refereed) -> list[str]:
     come near a printed number, too."""
     return list(
         dict.fromkeys(
-            f"{row} seed {seed}: {trouble}"
-            for (row, _), by_seed in refereed.runs.items()
+            f"{_label(refereed.table, row, column)} seed {seed}: {trouble}"
+            for (row, column), by_seed in refereed.runs.items()
             for seed, run in by_seed.items()
             for trouble in model_health(run)
         )

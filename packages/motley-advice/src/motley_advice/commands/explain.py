@@ -37,7 +37,7 @@ Change = Annotated[
     typer.Option("--change", metavar="KEY=VALUE", help="Instead of B: a candidate change of A."),
 ]
 Printed = Annotated[
-    float | None,
+    str | None,
     typer.Option(
         "--printed", metavar="0.685", help="A printed number: how far each cause brings A to it."
     ),

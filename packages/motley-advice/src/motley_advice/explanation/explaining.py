@@ -13,10 +13,11 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.core.components import imports
 from motley.core.errors import ConfigError, UserError
-from motley.core.files import user_path
+from motley.core.files import is_file, user_path
 from motley.experiments.controls import in_minutes, wall_s
+from motley.experiments.document import read_text
 from motley.experiments.folder_names import slug
-from motley.experiments.store import RunFolder, default_folder
+from motley.experiments.store import RunFolder, default_folder, same_stop
 from motley.experiments.sweep import run_points
 from motley.experiments.sweep_point import Point
 from motley.results import measures
@@ -26,6 +27,8 @@ from motley_advice.explanation.compared_results import Given, Reading, made_here
 from motley_advice.explanation.explanation_plan import ExplanationPlan, plan_of
 from motley_advice.explanation.shapley import CauseShares, Combination, shares
 
+PAGE = "explanation.md"
+"""The page of an explanation in its folder; it has the plan's ``identity``."""
 _FIGURES = {
     "evaluations": ("round", "client", "loss", "accuracy"),
     "metrics": ("round", "client", "value"),
@@ -159,7 +162,7 @@ def explain(
     b: Given | None = None,
     *,
     changes: Sequence[str] = (),
-    printed: float | None = None,
+    printed: float | str | None = None,
     printed_runs: int | None = None,
     metric: str | None = None,
     round: str = "last",
@@ -183,7 +186,8 @@ def explain(
     a, b: an Experiment, its keys, the path of its file, the folder of a run or of one method's
     runs, a run id below ``runs``, or a recipe's row, ``"recipe:NAME/ROW"``.
     changes: instead of b, candidate changes of a, like ``"weights=uniform"``.
-    printed: a number that somebody printed, against which B is held, in the metric's own unit.
+    printed: a number that somebody printed, against which B is held, in the metric's own unit; as
+    text where its last digit is 0, ``"0.930"``, for half a unit of that digit may be its rounding.
     printed_runs: the runs k that it is the mean of, 1 by default. It has chance of its own: its
     difference from the mean of n runs here has the deviation ``s sqrt(1/n + 1/k)``, s of those n.
     metric: the headline by default.
@@ -200,7 +204,8 @@ def explain(
     Raises
     ------
     ConfigError: before anything is run: nothing differs that can change the figure, an option that
-    makes no sense, a side that cannot run, a budget that is too small.
+    makes no sense, a side that cannot run, a budget that is too small, a folder with the page of
+    another explanation.
     UserError: a run failed; the same call goes on after it.
 
     Example
@@ -245,6 +250,13 @@ class _PlannedRuns:
         name = f"{slug(plan.a.experiment.name)}-explained"
         self.base = Path("runs") / name / plan.identity if out is None else user_path(out)
         self._usual = out is None
+        page = self.base / PAGE
+        if is_file(page) and plan.identity not in read_text(page, "a page of Motley"):
+            raise ConfigError(
+                f"{page} explains another difference, and would be written over; give another "
+                "folder, or leave it out: each explanation then has one of its own",
+                "--out",
+            )
         self._plan = plan
         self._jobs = jobs
         self._say = say
@@ -264,7 +276,11 @@ class _PlannedRuns:
 
     def _place(self, point: Point) -> Path:
         run_id = point.experiment.run_id()
-        begun = sorted(self.base.glob(f"*/{run_id}"))
+        begun = [
+            folder
+            for folder in sorted(self.base.glob(f"*/{run_id}"))
+            if same_stop(RunFolder(folder).read() or {}, point.experiment)  # no id has the end
+        ]
         sides = (self._plan.a, self._plan.b)
         stored = [run.directory for side in sides for run in side.stored.values()]
         beside = [folder.parent / run_id for folder in stored]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
@@ -71,6 +72,7 @@ class ExplanationPlan:
     combinations: the sets of causes that have B's value; all of them, or those near both ends.
     printed: the printed number that B is held against; None without one.
     printed_runs: of which it is the mean.
+    printed_rounding: half a unit of its last digit.
     """
 
     a: Side
@@ -82,6 +84,7 @@ class ExplanationPlan:
     combinations: Sequence[Combination]
     printed: float | None = None
     printed_runs: int = 1
+    printed_rounding: float = 0.0
 
     @property
     def exact(self) -> bool:
@@ -134,7 +137,7 @@ class ExplanationPlan:
         """Twelve hex digits that name both experiments, how their figures are read and the print,
         whatever the seeds and the budget."""
         sides = [(_ids(side), asdict(side.reading)) for side in (self.a, self.b)]
-        return digest_of([sides, self.printed, self.printed_runs])
+        return digest_of([sides, self.printed, self.printed_runs, self.printed_rounding])
 
     def name(self, combination: Combination) -> str:
         """Return a combination in words: ``A with weights of B``, or ``B`` for all causes."""
@@ -232,7 +235,7 @@ def plan_of(
     b: Given | None = None,
     *,
     changes: Sequence[str] = (),
-    printed: float | None = None,
+    printed: float | str | None = None,
     printed_runs: int | None = None,
     metric: str | None = None,
     round: str = "last",
@@ -251,6 +254,7 @@ def plan_of(
     no sense, a side that cannot run, or a budget that is too small.
     """
     _check_printed_runs(printed_runs, printed)
+    number, rounding = _number_printed(printed)
     side_a = side_of(a, overrides, data)
     side_b = _other_side(side_a, b, changes, overrides=overrides, data=data)
     planned_seeds = _seeds(side_a, side_b, seeds)
@@ -260,7 +264,7 @@ def plan_of(
         for side in (side_a, side_b)
     ]
     metric = _metric(metric, tasks)
-    _check_printed(printed, metric, tasks[0])
+    _check_printed(number, metric, tasks[0])
     readings = _readings(metric, round, scope)
     for name, reading, task in zip("AB", readings, tasks, strict=True):
         if reading.scope == "global" and task.federation.global_test is None:
@@ -306,8 +310,9 @@ def plan_of(
         recorded=recorded,
         seeds=planned_seeds,
         combinations=planned_combinations(len(causes)),
-        printed=printed,
+        printed=number,
         printed_runs=printed_runs or 1,
+        printed_rounding=rounding,
     )
     return _within(plan, RUNS if runs is None else runs)
 
@@ -405,10 +410,21 @@ def _metric(metric: str | None, tasks: Sequence[Task]) -> str:
     return metric
 
 
+def _number_printed(printed: float | str | None) -> tuple[float | None, float]:
+    """Return a printed number and half a unit of its last digit; None and 0 without one."""
+    if printed is None:
+        return None, 0.0
+    try:
+        number = Decimal(str(printed))
+    except InvalidOperation:
+        number = Decimal("nan")
+    if not isfinite(float(number)):
+        raise ConfigError(f"got {printed}; expected the number that was printed", "--printed")
+    return float(number), 0.5 * 10.0 ** int(number.as_tuple().exponent)
+
+
 def _check_printed(printed: float | None, metric: str, task: Task) -> None:
-    """Refuse what is no number, and a printed percentage of what Motley measures as a share."""
-    if printed is not None and not isfinite(printed):
-        raise ConfigError(f"got {printed:g}; expected the number that was printed", "--printed")
+    """Refuse a printed percentage of what Motley measures as a share."""
     shares = {"accuracy": True} | {each.name: each.share for each in task.metrics}
     if printed is not None and shares.get(metric) and not 0 <= printed <= 1:
         raise ConfigError(
@@ -418,7 +434,7 @@ def _check_printed(printed: float | None, metric: str, task: Task) -> None:
         )
 
 
-def _check_printed_runs(runs: int | None, printed: float | None) -> None:
+def _check_printed_runs(runs: int | None, printed: float | str | None) -> None:
     """Refuse a number of printed runs that is none, or without a printed number."""
     if runs is not None and runs < 1:
         raise ConfigError(
@@ -455,7 +471,7 @@ def _readings(metric: str, round: str, scope: str | None) -> tuple[Reading, Read
 def _pair(text: str, option: str) -> tuple[str, str]:
     """Return the values of A and B that ``x`` or ``x,y`` gives."""
     pieces = [piece.strip() for piece in text.split(",")]
-    if len(pieces) > 2:
+    if len(pieces) > 2 or not all(pieces):
         raise ConfigError(f"got {text!r}; expected one value, or A's and B's", option)
     return pieces[0], pieces[-1]
 

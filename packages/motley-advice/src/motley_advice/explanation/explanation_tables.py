@@ -32,7 +32,7 @@ from motley.results.measures import Interval
 from motley.results.method_rows import intervals_in_words
 from motley.results.model_health import learned_nothing, model_health
 from motley_advice.explanation.causes import KeyDifference
-from motley_advice.explanation.explaining import Explanation, evaluations_of, figure_of
+from motley_advice.explanation.explaining import PAGE, Explanation, evaluations_of, figure_of
 from motley_advice.explanation.explanation_plan import ExplanationPlan
 from motley_report.page import replace_files, write
 
@@ -129,15 +129,17 @@ def share_table(explanation: Explanation) -> Table:
 
 
 def _gap(explanation: Explanation) -> float:
-    """Return the mean difference that is to be explained; NaN where its interval holds 0: it may be
-    chance, and shares of it say nothing."""
+    """Return the mean difference that is to be explained; NaN where its interval, or what rounding
+    makes of it, holds 0: it may be chance, and shares of it say nothing."""
     a, b = explanation.observed
     plan = explanation.plan
     if plan.printed is None:
         gap = measures.paired(b, a)
     else:
         gap = _to_print(plan.printed, a, plan.printed_runs)
-    return float("nan") if gap.low < 0 < gap.high else gap.mean
+    rounding = plan.printed_rounding
+    nothing = (gap.low < rounding and -rounding < gap.high) or abs(gap.mean) < rounding
+    return float("nan") if nothing else gap.mean
 
 
 def _to_print(printed: float, figures: Floats, runs: int) -> Interval:
@@ -168,7 +170,7 @@ def _note(explanation: Explanation) -> str:
         behind = f"{plan.printed_runs} run{'s' if plan.printed_runs > 1 else ''}"
         lines.append(
             f"The print has chance of its own, as the mean of {behind} (--printed-runs) that vary "
-            "as those here."
+            f"as those here, and is rounded by up to {plan.printed_rounding:g}."
         )
     if explanation.without_effect:
         lines.append(
@@ -267,17 +269,22 @@ def notes(explanation: Explanation) -> list[str]:
 
 
 def _best_of_one(explanation: Explanation) -> list[str]:
-    """Return a sentence where the best round of runs is looked for that were evaluated once."""
+    """Return a sentence where the best round of runs is looked for that had several and were
+    evaluated once."""
     plan = explanation.plan
     best = {
         combination: runs
         for combination, runs in explanation.runs.items()
         if plan.reading(combination).round == "best"
     }
+    evaluated = {
+        combination: [evaluations_of(run, plan.reading(combination)).x for run in runs]
+        for combination, runs in best.items()
+    }
     once = [
         combination
-        for combination, runs in best.items()
-        if any(len(evaluations_of(run, plan.reading(combination)).x) == 1 for run in runs)
+        for combination, rounds in evaluated.items()
+        if any(len(numbers) == 1 and numbers[0] > 1 for numbers in rounds)
     ]
     if not once:
         return []
@@ -437,7 +444,7 @@ def write_explanation(explanation: Explanation) -> Path:
     remarks: Sequence[Block] = [BulletList(lines)] if (lines := notes(explanation)) else []
     page = Page(
         f"{printable(plan.a.label)} and {printable(plan.b.label)}: why they differ",
-        [("metric", plan.metric), ("runs", str(plan.number_of_runs))],
+        [("metric", plan.metric), ("runs", str(plan.number_of_runs)), ("id", plan.identity)],
         non_empty(
             Section("What each cause carries", [share_table(explanation), *remarks]),
             Section("What differs", [difference_table(plan, spent_differences(explanation))]),
@@ -445,7 +452,7 @@ def write_explanation(explanation: Explanation) -> Path:
         ),
     )
     write(page, folder / "explanation.html")
-    return write(page, folder / "explanation.md")
+    return write(page, folder / PAGE)
 
 
 def _causes_csv(explanation: Explanation) -> str:

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache, cached_property
+from pathlib import PurePath
 from typing import Any, Literal
 
 from typing_extensions import override
@@ -503,8 +504,8 @@ def describe(hint: Any) -> str:
 
 
 def check_option(value: Any, hint: Any, key: str) -> Any:
-    """Return the value converted to its annotated type (int to float, list to tuple); raise
-    ConfigError if it does not fit."""
+    """Return the value converted to its annotated type (int to float, list to tuple, text to path);
+    raise ConfigError if it does not fit."""
     ok, out = _fit(value, hint)
     if not ok:
         hints = (
@@ -539,10 +540,17 @@ def _fit(value: Any, hint: Any) -> tuple[bool, Any]:
         return all(ok for ok, _ in fitted), tuple(out for _, out in fitted)
     if origin in (dict, Mapping):
         return isinstance(value, Mapping), value
+    return _fit_plain(value, hint)
+
+
+def _fit_plain(value: Any, hint: Any) -> tuple[bool, Any]:
+    """Return whether a value fits a type that holds no others, and the value converted to it."""
     if hint is float:
         good = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**1023
         good = good or (isinstance(value, float) and not math.isnan(value))
         return good, float(value) if good else value
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool), value
+    if isinstance(value, str) and isinstance(hint, type) and issubclass(hint, PurePath):
+        return True, hint(value)
     return isinstance(value, hint) if isinstance(hint, type) else False, value

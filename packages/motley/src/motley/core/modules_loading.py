@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import getstate, setstate
 
 _passed_over = False  # whether objects are frozen: to count millions of them takes long
 
@@ -39,3 +40,14 @@ def collector_off() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Import inside the block what draws random numbers as it is imported: Python's own, which a
+    user may have seeded, go on as if it had not."""
+    state = getstate()
+    try:
+        yield
+    finally:
+        setstate(state)

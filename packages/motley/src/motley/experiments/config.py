@@ -790,7 +790,7 @@ def _check_names(keys: Any) -> None:
     task = keys.get("task") if isinstance(keys, Mapping) else None
     data = task.get("data") if isinstance(task, Mapping) else None
     for key, value in (("task", task), ("task.data", data)):
-        if isinstance(value, Task | TaskSource):
+        if isinstance(value, str | Task | TaskSource):  # NumPy's texts are arrays, too
             continue
         arrays = any(hasattr(value, name) for name in ("__array__", "columns", "column_names"))
         if arrays or isinstance(value, Dataset | DataLoader | nn.Module):
@@ -980,22 +980,28 @@ def _build(experiment: Experiment, objects: Mapping[str, Any]) -> dict[str, Any]
                     f"got {record['name']!r}, a model of your own; give own_task a list of models",
                     f"models.of[{i}]",
                 )
-    # a nested component, which the task itself makes later
-    if "model" in experiment.task or _own_default_model(experiment, parts["task"]):
-        registry.build("model", parts["task"].model, "task.model")
+    for kind, record in _nested(experiment, parts["task"]).items():
+        registry.build(kind, record, f"task.{kind}")
     if experiment.engine.name != "auto":
         registry.catalogue("engine").get(experiment.engine.name, "engine")
     return parts
 
 
-def _own_default_model(experiment: Experiment, task: object) -> bool:
-    """Return whether a task of one's own names a model by default, whose code then counts as the
+def _nested(experiment: Experiment, task: Any) -> dict[str, Any]:
+    """Return by kind the records of the components that the task itself makes later: its model, and
+    the model and the loss that a task of one's own names by default, whose code counts as the
     task's does."""
-    if experiment.models is not None or not registry.is_own("task", task):
-        return False
-    record = named(getattr(task, "model", None))
-    name = record.get("name") if isinstance(record, Mapping) else None
-    return isinstance(name, str) and (":" in name or name in registry.catalogue("model").names())
+    nested = {"model": task.model} if "model" in experiment.task else {}
+    if not registry.is_own("task", task):
+        return nested
+    for kind, given in (("model", experiment.models), ("loss", experiment.loss)):
+        record = getattr(task, kind, None)
+        name = record.get("name") if isinstance(record, Mapping) else record
+        if given is not None or not isinstance(name, str):
+            continue
+        if ":" in name or name in registry.catalogue(kind).names():
+            nested[kind] = record
+    return nested
 
 
 def load(path: str | Path, overrides: Iterable[str] = (), allow_import: bool = False) -> Experiment:

@@ -9,26 +9,29 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.table import Column
-from rich.text import Text
 from typing_extensions import override
 
+from motley.core.modules_loading import random_state_kept
 from motley.core.round_line import NO_NAMES, round_line, round_of
 from motley.core.untrusted import printable
 from motley.experiments.config import Experiment
 from motley.experiments.forecast import Pace, left_s, range_in_words
 from motley.rounds.run_config import RoundSummary
+
+with random_state_kept():
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TaskID,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.table import Column
+    from rich.text import Text
 
 
 class OneRun:

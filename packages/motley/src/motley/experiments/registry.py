@@ -12,6 +12,7 @@ import importlib
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from motley.core.components import Catalogue, Option
@@ -236,6 +237,8 @@ def _json(value: Any) -> Any:
         return plain(value) if kind is None else record_of(kind, value)
     if _is_plain(value):
         return value
+    if isinstance(value, PurePath):
+        return str(value)
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}:{named.__qualname__}"
 

@@ -247,7 +247,7 @@ class RunFolder:
         """Return whether the folder holds this run, finished where the experiment ends, with
         nothing left to be tidied up."""
         record = self.read() or {}
-        same = record.get("run_id") == experiment.run_id() and _same_stop(record, experiment)
+        same = record.get("run_id") == experiment.run_id() and same_stop(record, experiment)
         # a process that is killed leaves it, and what it had still to remove
         tidy = not os.path.lexists(self._lock_file)
         if not (record.get("finished") and same and tidy and experiment.unknown() is None):
@@ -297,7 +297,7 @@ class RunFolder:
             )
         self._check_data(record, experiment)
         if record.get("finished"):
-            if _same_stop(record, experiment):
+            if same_stop(record, experiment):
                 return "finished"
             return self._ended(record, experiment, resume)
         if not resume:
@@ -424,7 +424,8 @@ def _given(table: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _same_stop(record: Mapping[str, Any], experiment: Experiment) -> bool:
+def same_stop(record: Mapping[str, Any], experiment: Experiment) -> bool:
+    """Return whether the run of a record ends where an experiment does."""
     return _given(record.get("config", {}).get("stop", {})) == _given(
         dataclasses.asdict(experiment.stop)
     )
