@@ -189,6 +189,39 @@ def test_a_column_with_settings_is_named_after_the_row(here: Path) -> None:
         plan_of("recipe:theirs.toml/FedAvg", changes=["cohort=3"])
 
 
+def test_a_print_of_another_measure_than_is_read_is_refused(here: Path) -> None:
+    """The last figure was held against the number of any column."""
+
+    def planned(measure: str, **options: str) -> None:
+        (here / "theirs.toml").write_text(TABLE.replace('"final"', f'"{measure}"'))
+        with imports(True):
+            plan_of(
+                "recipe:theirs.toml/FedAvg", changes=["weights=uniform"], printed=0.5, **options
+            )
+
+    message = (
+        "the columns of recipe:theirs.toml/FedAvg are {}, and what is read off its runs here is "
+        "{}; write --round best for peak, --scope mean for client_mean; other measures"
+    )
+    for measure, read_off, options in (
+        ("pooled", "client_mean", {}),
+        ("worst_tenth", "client_mean", {}),
+        ("peak", "client_mean", {}),
+        ("final", "peak", {"round": "best"}),
+        ("final", "client_mean", {"scope": "mean"}),
+    ):
+        with pytest.raises(ConfigError, match=message.format(measure, read_off)):
+            planned(measure, **options)
+    for measure, options in (
+        ("final", {}),
+        ("client_mean", {}),
+        ("client_mean", {"scope": "mean"}),
+        ("peak", {"round": "best"}),
+        ("loss", {"metric": "loss"}),
+    ):
+        planned(measure, **options)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -349,6 +349,17 @@ def test_rounds_to_a_target_are_of_stop_target_and_a_bound_is_not_judged(table, 
     assert any("1 of 2 runs did not reach stop.target" in line for line in remarks(mixed))
 
 
+def test_a_large_number_in_brackets_is_told(table, tmp_path):
+    """The mean and the worst tenth of clients, as some papers print them."""
+    sentence = (
+        "FedAvg .80 (.50): the number in brackets is taken as the deviation; of another figure "
+        "make a column"
+    )
+    for cell, expected in ((".80 (.50)", [sentence]), (".80 (.30)", []), (".80 ± .50", [])):
+        refereed = referee(read(table(cell=cell)), out=tmp_path, run=False)
+        assert [line for line in remarks(refereed) if "brackets" in line] == expected
+
+
 def test_a_range_that_is_one_rows_is_told(table, tmp_path):
     """Of .70, .71 and .10 the range is .61, without the last .01; three seeds with a deviation of
     .05 against one printed run have an interval of 4.3027 x .05 x sqrt(4 / 3), that is .25."""

@@ -50,8 +50,10 @@ def side_of_row(text: str, overrides: Sequence[str] = (), data: Path | None = No
                 f"got @{size}, and {name} is one published table, which has no scales; leave it out"
             )
         of_seed, seeds, folder = _of_table(name, row, data)
+        measures = _measures(name, row)
     else:
         of_seed, seeds, folder = _of_recipe(name, row, size or "small")
+        measures = ()
 
     @cache
     def experiment(seed: int) -> Experiment:
@@ -69,6 +71,7 @@ def side_of_row(text: str, overrides: Sequence[str] = (), data: Path | None = No
         seeds=tuple(seeds),
         stored=stored,
         of_seed=experiment,
+        measures=measures,
     )
 
 
@@ -129,6 +132,13 @@ def _rows(table: PublishedTable) -> dict[str, tuple[str, str]]:
     return {
         f"{method}/{column}": (method, column) for method in columns for column in columns[method]
     }
+
+
+def _measures(name: str, row: str) -> tuple[str, ...]:
+    """Return the measures of the columns whose numbers come from a row's runs."""
+    table = published_table.read(name)
+    _, run = _rows(table)[row]
+    return tuple(table.measure(column) for column in table.columns if table.run_for(column) == run)
 
 
 def _of_recipe(name: str, row: str, size: str) -> tuple[Experiments, list[int], Path]:

@@ -494,11 +494,29 @@ def remarks(refereed: Refereed) -> list[str]:
     """Return a sentence on everything that makes verdicts say less than they seem to."""
     return [
         *_threads_elsewhere(refereed),
+        *_numbers_in_brackets(refereed.table),
         *_columns_without_verdicts(refereed),
         *_runs_without_numbers(refereed),
         *_one_far_row(refereed),
         *_other_unit(refereed),
         *_of_no_use(refereed),
+    ]
+
+
+def _numbers_in_brackets(table: PublishedTable) -> list[str]:
+    """Return a sentence on numbers in brackets that are large for a spread: papers put other
+    figures there, too, as the worst tenth of clients."""
+    large = [
+        f"{row} {number.text}"
+        for (row, _), number in table.numbers.items()
+        if "(" in number.text and number.deviation / number.per_spread >= abs(number.mean) / 2
+    ]
+    if not large:
+        return []
+    return [
+        f"{large[0]}: the number in brackets is taken as the {table.spread.replace('_', ' ')}"
+        + (f", and so in {len(large) - 1} more cells" if len(large) > 1 else "")
+        + "; of another figure make a column"
     ]
 
 

@@ -61,6 +61,7 @@ class Side:
     unread: sentences on code beside its file that is not the code that is run.
     reading: how its figure is read.
     of_seed: seed -> experiment, where more than the key ``seed`` goes with it; None elsewhere.
+    measures: of the columns in which its numbers are printed, of a row of a table.
     """
 
     label: str
@@ -71,6 +72,7 @@ class Side:
     of_seed: Callable[[int], Experiment] | None = None
     unfinished: tuple[int, ...] = ()
     unread: tuple[str, ...] = ()
+    measures: tuple[str, ...] = ()
 
     @cached_property
     def document(self) -> dict[str, Any]:

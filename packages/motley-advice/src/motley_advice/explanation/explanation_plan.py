@@ -273,6 +273,8 @@ def plan_of(
                 '"global" }, or leave the scope out',
                 "--scope",
             )
+    if printed is not None:
+        _check_measures(side_a, readings[1], tasks[0])
     side_a, side_b = (
         replace(side, reading=reading)
         for side, reading in zip((side_a, side_b), readings, strict=True)
@@ -430,6 +432,25 @@ def _check_printed(printed: float | None, metric: str, task: Task) -> None:
         raise ConfigError(
             f"got {printed:g}, and {metric} lies between 0 and 1; of a percentage write "
             f"{printed / 100:g}",
+            "--printed",
+        )
+
+
+def _check_measures(side: Side, reading: Reading, task: Task) -> None:
+    """Refuse to hold the number of a table against a figure that none of its columns has."""
+    common = reading.scope == "global" or (
+        reading.scope is None and task.federation.global_test is not None
+    )
+    if reading.metric != task.metric or reading.scope not in (None, "global", "mean"):
+        return  # asked for by name
+    figure = "peak" if reading.round == "best" else "final" if common else "client_mean"
+    every = {figure, "final"} if figure == "client_mean" and reading.scope is None else {figure}
+    if side.measures and every.isdisjoint(side.measures):
+        raise ConfigError(
+            f"the columns of {side.label} are {', '.join(dict.fromkeys(side.measures))}, and what "
+            f"is read off its runs here is {figure}; write --round best for peak, --scope mean for "
+            "client_mean; other measures of a table are not explained, but the difference of two "
+            "of its rows is",
             "--printed",
         )
 
