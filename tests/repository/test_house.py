@@ -70,22 +70,12 @@ call(lambda: 1 if a else 2)
     assert counts == {"all": 6, "nested or long": 2, "in comprehensions": 1}
 
 
-@pytest.fixture(scope="module")
-def language(house: ModuleType) -> dict[str, float]:
-    """What the sources of all distributions sound like."""
-    return house.language()
-
-
-def test_names_say_what_is_in_them(language: dict[str, float]) -> None:
-    """At most one name in two hundred says nothing."""
+def test_sources_are_plain_language(house: ModuleType) -> None:
+    """At most one name in two hundred says nothing, calls with many arguments name them, and
+    docstrings give a parameter a line."""
+    language = house.language()
     assert language["empty names, %"] <= 0.5
-
-
-def test_calls_with_many_arguments_name_them(language: dict[str, float]) -> None:
     assert language["positional calls, 7 or more"] == 0
-
-
-def test_docstrings_give_a_parameter_a_line(language: dict[str, float]) -> None:
     assert language["of which run on"] == 0
 
 

@@ -23,6 +23,7 @@ from motley.core.components import imports
 from motley.core.errors import ConfigError
 from motley.experiments import document
 from motley.experiments.config import Experiment, load
+from motley.selectors import CATALOGUE
 from motley.selectors.uniform import Uniform
 from motley.tasks.synthetic import Synthetic
 
@@ -421,6 +422,7 @@ def test_an_option_that_is_a_path_takes_one_and_is_recorded_as_text() -> None:
     with imports(True):
         given = Experiment(**PLAIN, selector={"name": name, "file": Path("mine.csv")})
         again = Experiment(**given.resolved())
+    del CATALOGUE.targets[name], CATALOGUE._classes[name]
     assert given.part("selector").file == again.part("selector").file == Path("mine.csv")
     assert given.resolved()["selector"]["file"] == "mine.csv"
     assert again.run_id() == given.run_id()
