@@ -222,6 +222,12 @@ def test_a_print_of_another_measure_than_is_read_is_refused(here: Path) -> None:
         planned(measure, **options)
 
 
+def test_an_option_of_a_tables_function_is_a_row_and_no_change(here: Path) -> None:
+    message = r'got task.slope, .* made by code, .* write a row with "task.slope", and'
+    with imports(True), pytest.raises(ConfigError, match=message):
+        plan_of("recipe:theirs.toml/FedAvg", changes=["task.slope=2.0"])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -342,6 +343,13 @@ def _other_side(
     if "seed" in values:
         raise ConfigError(
             "got seed; what differs between seeds is chance, and no cause: give --seeds", "--change"
+        )
+    inside = next((key for key in values if key.startswith("task.")), None)
+    if inside is not None and a.experiment.own_task is not None:
+        raise ConfigError(
+            f"got {inside}, and the task of {a.label} is made by code, whose options no change "
+            f"reaches; of a table write a row with {json.dumps(inside)}, and compare the two",
+            "--change",
         )
     for key, value in values.items():
         changed = _replaced(a.experiment, {key: value})
