@@ -344,13 +344,13 @@ def _check_options(function: Callable[..., Any], target: str, options: Settings)
         signature.bind(None, **options)
     except TypeError as error:
         unknown = [name for name in options if name not in takes]
-        what = (
+        fault = (
             f"got the option {unknown[0]!r}{suggest(unknown[0], takes[1:])}"
             if unknown
             else f"it cannot be called with these options: {error}"
         )
         raise ConfigError(
-            f"{what}; {target} takes {', '.join(takes) or 'nothing'}", "options"
+            f"{fault}; {target} takes {', '.join(takes) or 'nothing'}", "options"
         ) from None
 
 

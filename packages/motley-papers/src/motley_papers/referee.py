@@ -562,17 +562,20 @@ def _one_far_row(refereed: Refereed) -> list[str]:
         }
         if len(printed) < 3:
             continue
-        rest, far = min((refereed.matters(column, row), row) for row in printed)
+        narrower, far_row = min((refereed.matters(column, row), row) for row in printed)
         wide = [
             row
             for (row, name), cell in refereed.cells.items()
-            if name == column and cell.verdict == "inside" and not cell.equal and cell.half > rest
+            if name == column
+            and cell.verdict == "inside"
+            and not cell.equal
+            and cell.half > narrower
         ]
-        if wide and rest < refereed.matters(column) / 2:
+        if wide and narrower < refereed.matters(column) / 2:
             out.append(
-                f"{column}: without {far}, {printed[far].text}, the printed numbers differ by "
-                f"{rest:.2g}, and the intervals are wider of {in_list(wide)}, inside for that row "
-                f"alone; with matters = {rest:.2g} undecided"
+                f"{column}: without {far_row}, {printed[far_row].text}, the printed numbers differ "
+                f"by {narrower:.2g}, and the intervals are wider of {in_list(wide)}, inside for "
+                f"that row alone; with matters = {narrower:.2g} undecided"
             )
     return out
 

@@ -452,8 +452,8 @@ def _check_measures(side: Side, reading: Reading, task: Task) -> None:
     if reading.metric != task.metric or reading.scope not in (None, "global", "mean"):
         return  # asked for by name
     figure = "peak" if reading.round == "best" else "final" if common else "client_mean"
-    every = {figure, "final"} if figure == "client_mean" and reading.scope is None else {figure}
-    if side.measures and every.isdisjoint(side.measures):
+    names = {figure, "final"} if figure == "client_mean" and reading.scope is None else {figure}
+    if side.measures and names.isdisjoint(side.measures):
         raise ConfigError(
             f"the columns of {side.label} are {', '.join(dict.fromkeys(side.measures))}, and what "
             f"is read off its runs here is {figure}; write --round best for peak, --scope mean for "

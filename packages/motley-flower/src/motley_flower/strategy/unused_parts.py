@@ -36,9 +36,9 @@ def note_unused(kind: str, replies: Mapping[int, CheckedReply], registry: NodeRe
                 "and the strategy does not get"
             )
             registry.places.note(node, "left out", sentence, client)
-        # of a number at enrolment it is noted there
-        said = kind == "reply" and not math.isnan(registry.enrolled[client].num_examples)
-        if reply.result.weight > reply.counts and not said:
+        # of a client that enrolled with a number, sample_counts notes what it is cut to
+        noted = kind == "reply" and not math.isnan(registry.enrolled[client].num_examples)
+        if reply.result.weight > reply.counts and not noted:
             sentence = (
                 f"its {kind} says {reply.result.weight:g} for {EXAMPLES!r}; more than "
                 f"{reply.counts:g}, by its enrolment and the other clients', do not count"
