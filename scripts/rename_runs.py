@@ -34,7 +34,9 @@ from motley_papers.recipe import read
 name, scale, rows = json.load(sys.stdin)
 recipe = read(name)
 cells = {
-    (cell.exhibit.name, cell.name): cell for one in recipe.exhibit for cell in one.cells(scale)
+    (cell.exhibit.name, cell.name): cell
+    for exhibit in recipe.exhibit
+    for cell in exhibit.cells(scale)
 }
 json.dump(
     [
@@ -54,7 +56,7 @@ def main() -> None:
         sys.exit("expected one argument, a checkout of before; see the top of this file")
     for folder in sorted(MEASURED.glob("*/*")):
         files = sorted(folder.glob("*.csv"))
-        rows = [row for file in files if file.name != "verdicts.csv" for row in read_rows(file)]
+        rows = [row for file in files if holds_runs(file) for row in read_rows(file)]
         names = new_names(rows, *(planned(tree, folder, rows) for tree in (sys.argv[1], ROOT)))
         for file in files:
             file.write_text(renamed(file.read_text(encoding="utf-8"), names), encoding="utf-8")
@@ -65,6 +67,12 @@ def main() -> None:
         notes = PAPERS / folder.parent.name / "notes.md"
         notes.write_text(renamed(notes.read_text(encoding="utf-8"), names), encoding="utf-8")
         sys.stdout.write(f"{folder.relative_to(MEASURED)}: {len(names)} runs\n")
+
+
+def holds_runs(table: Path) -> bool:
+    """Return whether a table has a row for each run, as verdicts and cells have not."""
+    with table.open(encoding="utf-8") as lines:
+        return lines.readline().strip() == ",".join(MeasuredRow._fields)
 
 
 def planned(tree: Path | str, folder: Path, rows: Sequence[MeasuredRow]) -> dict[MeasuredRow, str]:

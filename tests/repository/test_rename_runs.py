@@ -39,6 +39,12 @@ def test_names_alone_are_replaced(rename_runs: ModuleType) -> None:
     )
 
 
+def test_tables_without_a_row_for_each_run_are_not_read(rename_runs: ModuleType) -> None:
+    folder = rename_runs.MEASURED / "fedbench_scaffold" / "paper"
+    tables = {table.name: rename_runs.holds_runs(table) for table in folder.glob("*.csv")}
+    assert tables == {"measured.csv": True, "cells.csv": False, "verdicts.csv": False}
+
+
 def test_a_tree_is_asked_what_it_plans(rename_runs: ModuleType) -> None:
     """The only row of a recipe at small, and a cell that there is not."""
     folder = rename_runs.MEASURED / "pfl_cifar10" / "small"

@@ -82,6 +82,7 @@ ROWS = [
     (FedAvgM(), None, None),
     (FedAdagrad(), None, None),
     (FedAdam(), None, None),
+    (FedAdam(bias_correction="flower"), None, None),
     (FedYogi(), None, None),
     (FedExP(), None, None),
     (FedBN(), None, None),

@@ -437,6 +437,16 @@ def test_adaptive_servers_as_flamby_has_them(name: str, step: float) -> None:
     assert run(**keys) == pytest.approx(step, abs=5e-8)
 
 
+@pytest.mark.parametrize(("form", "step"), [("adam", 0.00990099), ("flower", 0.00674963)])
+def test_bias_corrections_by_hand(form: str, step: float) -> None:
+    """Total .1, server rate .01, v from 0: m = .01, v = .0001. Adam: .01 * .1 / (.1 + .001).
+    Flower's: .01 * .01 / (.01 + .001) = .00909091 times sqrt(1 - .99^2) / (1 - .9^2) = .141067 /
+    .19 = .742460."""
+    algorithm = {"name": "fedadam", "bias_correction": form}
+    keys = {"minima": (1.0,), "taus": (1,), "lr": 0.1, "start": 0.0, "algorithm": algorithm}
+    assert run(**keys) == pytest.approx(step, abs=5e-9)
+
+
 def test_a_second_moment_does_not_begin_below_zero() -> None:
     message = r"got first_v = -1\.0; expected a number of at least 0"
     with pytest.raises(ConfigError, match=message):

@@ -13,14 +13,23 @@ Symbols: ``tau`` the degree of adaptivity (1e-3); ``beta1`` 0.9 (0 for FedAdagra
 ``lr`` the server's learning rate, which the paper tunes on a logarithmic grid together with the
 clients' (here 0.01, INTERPRETATION-D: a place to start).
 
-State: ``m`` from 0 and ``v`` from tau^2, or from ``first_v`` [D].
+With ``bias_correction``, t the number of steps until now:
+
+    "adam"      x <- x + lr (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + tau)
+    "flower"    x <- x + lr (sqrt(1 - beta2^(t+1)) / (1 - beta1^(t+1))) m / (sqrt(v) + tau)
+
+State: ``m`` from 0 and ``v`` from tau^2, from 0 with a bias correction, or from ``first_v`` [D];
+with a bias correction t.
 
 Deviations and readings
 -----------------------
-* INTERPRETATION-R v starts at tau^2 (the paper asks for at least that). There is no bias
-  correction: some public versions start at v = 0 and correct, which is another first step.
+* INTERPRETATION-R v starts at tau^2 (the paper asks for at least that), and there is no bias
+  correction: public versions that start at v = 0 and correct make another first step.
 * FLamby's code has ``first_v = 0``, beta1 .9 for all three, beta2 .999, tau 1e-8, and no bias
   correction either.
+* ``bias_correction = "adam"`` is Kingma and Ba's, as torch.optim.Adam has it. ``"flower"`` is that
+  of Flower's FedAdam, whose exponent is one higher: with ``server_lr = 0.1`` its step by default.
+  Flower's counts the rounds without uploads too, and takes the same step with buffers.
 * Buffers are averaged, never adapted. A round without uploads leaves m and v as they were.
 * Under sparse compression v is tiny for coordinates that were rarely sent, and the next step there
   is large: raise tau.
@@ -28,8 +37,8 @@ Deviations and readings
 Worked
 ------
 A total of .1, lr = .01, first step: FedAdagrad .00990050, FedAdam .00905028, FedYogi .00904988.
-With v from 0 and a bias correction the first step differs by the factor .742460. As in FLamby's
-code: FedAdagrad .001, FedAdam and FedYogi .0316227.
+With a bias correction FedAdam's first steps are .00990099 ("adam") and .00674963 ("flower": the
+factor .742460 of .00909091). As in FLamby's code: FedAdagrad .001, FedAdam and FedYogi .0316227.
 
 >>> from motley.algorithms.fedopt import ServerAdam
 >>> ServerAdam(lr=0.1).beta2
@@ -38,8 +47,9 @@ code: FedAdagrad .001, FedAdam and FedYogi .0316227.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -59,6 +69,7 @@ from motley.core.paper import Paper, cite
 from motley.tasks.task import ModelState
 
 PAPER = cite("reddi2021adaptive")
+BiasCorrection = Literal["adam", "flower"]
 
 
 @dataclass(frozen=True)
@@ -110,10 +121,40 @@ class ServerAdam(ServerAdagrad):
 
     beta1: float = 0.9
     beta2: float = 0.99
+    bias_correction: BiasCorrection | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.bias_correction not in (None, *get_args(BiasCorrection)):
+            raise ConfigError(
+                f"got bias_correction = {self.bias_correction!r}; expected 'adam' or 'flower', or "
+                "leave it out"
+            )
+
+    @override
+    def init(self, model: ModelState, population: int) -> ServerState:
+        if self.bias_correction is None:
+            return super().init(model, population)
+        plain = replace(self, first_v=self.first_v or 0.0, bias_correction=None)
+        state = plain.init(model, population)
+        return ServerState(model, {**state.extra, "steps": torch.zeros(1, dtype=torch.float64)})
 
     @override
     def second(self, v: Tensor, square: Tensor) -> Tensor:
         return self.beta2 * v + (1 - self.beta2) * square
+
+    @override
+    def update(self, state: ServerState, total: Tensors, context: ServerContext) -> ServerState:
+        if self.bias_correction is None:
+            return super().update(state, total, context)
+        steps = state.extra["steps"] + 1
+        exponent = steps.item() + (self.bias_correction == "flower")
+        of_v = math.sqrt(1 - self.beta2**exponent)
+        tau = self.tau if self.bias_correction == "flower" else self.tau * of_v
+        lr = self.lr * of_v / (1 - self.beta1**exponent)
+        plain = replace(self, lr=lr, tau=tau, bias_correction=None)
+        after = plain.update(state, total, context)
+        return ServerState(after.model, {**after.extra, "steps": steps})
 
 
 @dataclass(frozen=True)
@@ -149,20 +190,33 @@ class FedAdagrad(Method):
 
 @dataclass(frozen=True)
 class FedAdam(FedAdagrad):
-    """Adam on the server, without bias correction."""
+    """Adam on the server, without bias correction unless ``bias_correction`` says which.
 
+    Parameters
+    ----------
+    bias_correction: ``adam``, of Kingma and Ba, or ``flower``, with an exponent one higher; None:
+    none.
+    """
+
+    rule: ClassVar[type[ServerAdam]] = ServerAdam
     beta1: float = 0.9
     beta2: float = 0.99
+    bias_correction: BiasCorrection | None = None
 
     @override
     def _server(self) -> Server:
-        return ServerAdam(self.server_lr, self.beta1, self.tau, self.first_v, beta2=self.beta2)
+        return self.rule(
+            lr=self.server_lr,
+            beta1=self.beta1,
+            tau=self.tau,
+            first_v=self.first_v,
+            beta2=self.beta2,
+            bias_correction=self.bias_correction,
+        )
 
 
 @dataclass(frozen=True)
 class FedYogi(FedAdam):
     """Yogi on the server."""
 
-    @override
-    def _server(self) -> Server:
-        return ServerYogi(self.server_lr, self.beta1, self.tau, self.first_v, beta2=self.beta2)
+    rule: ClassVar[type[ServerAdam]] = ServerYogi
