@@ -4,6 +4,7 @@ second way to the same rows, and the order of the original files."""
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ KEY = Key(0)
 MNIST = np.repeat(np.arange(10), [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949])
 FASHION_MNIST = np.repeat(np.arange(10), 6000)
 CIFAR10 = np.repeat(np.arange(10), 5000)
+PRINTED = "RandomState"
+"""numpy's generator when the baseline's table was printed."""
 SMALL = np.array([2, 0, 1, 1, 0, 2, 2, 1, 0, 0, 1, 2, 0, 1, 2, 1, 0, 2, 1, 0] * 3)
 """Sixty labels of three classes, in no order."""
 
@@ -39,6 +42,16 @@ SMALL = np.array([2, 0, 1, 1, 0, 2, 2, 1, 0, 0, 1, 2, 0, 1, 2, 1, 0, 2, 1, 0] * 
             [6370, 2405, 6357, 6470, 7449, 6873, 4416, 8072, 4399, 7189],
         ),
         (FlowerNiidBench(), CIFAR10, [1785, 5453, 5426, 5263, 7013, 5062, 5051, 6092, 5142, 3713]),
+        (
+            FlowerNiidBench(generator=PRINTED),
+            MNIST,
+            [5744, 7794, 4667, 2937, 7538, 6137, 6201, 7199, 5441, 6342],
+        ),
+        (
+            FlowerNiidBench(generator=PRINTED),
+            CIFAR10,
+            [5579, 5044, 2923, 3442, 6320, 4119, 7417, 4127, 3943, 7086],
+        ),
         (NiidBench(), CIFAR10, [5307, 3688, 4435, 5047, 5189, 3803, 5202, 4325, 8078, 4926]),
     ],
 )
@@ -49,14 +62,23 @@ def test_dirichlet_sizes_are_those_of_the_codes(
 
 
 @pytest.mark.parametrize(
-    ("count", "others"),
+    ("options", "others"),
     [
-        (2, [[7], [6], [4], [4], [8], [0], [2], [0], [5], [7]]),
-        (3, [[7, 6], [4, 8], [0, 6], [2, 0], [5, 9], [7, 1], [8, 4], [5, 3], [1, 9], [7, 6]]),
+        ({"labels": 2}, [[7], [6], [4], [4], [8], [0], [2], [0], [5], [7]]),
+        (
+            {"labels": 3},
+            [[7, 6], [4, 8], [0, 6], [2, 0], [5, 9], [7, 1], [8, 4], [5, 3], [1, 9], [7, 6]],
+        ),
+        (
+            {"labels": 2, "generator": PRINTED},
+            [[6], [3], [7], [4], [6], [9], [2], [6], [7], [4]],
+        ),
     ],
 )
-def test_further_classes_are_those_of_the_baseline(count: int, others: list[list[int]]) -> None:
-    parts = FlowerNiidBench("label_count", labels=count).split(KEY, CIFAR10, 10).rows
+def test_further_classes_are_those_of_the_baseline(
+    options: dict[str, Any], others: list[list[int]]
+) -> None:
+    parts = FlowerNiidBench("label_count", **options).split(KEY, CIFAR10, 10).rows
     classes = [set(CIFAR10[rows].tolist()) for rows in parts]
     assert classes == [{client, *more} for client, more in enumerate(others)]
 
@@ -115,8 +137,9 @@ def test_dirichlet_rows_by_lists(seed: int) -> None:
     for alpha in (0.5, 5.0):
         mine = rows_of(FlowerNiidBench(alpha=alpha, seed=seed))
         assert mine == by_lists(np.random.default_rng(seed), SMALL, 4, alpha)
-        mine = rows_of(NiidBench(alpha=alpha, seed=seed))
-        assert mine == by_lists(np.random.RandomState(seed), SMALL, 4, alpha)
+        for legacy in (NiidBench, partial(FlowerNiidBench, generator=PRINTED)):
+            mine = rows_of(legacy(alpha=alpha, seed=seed))
+            assert mine == by_lists(np.random.RandomState(seed), SMALL, 4, alpha)
 
 
 @pytest.mark.parametrize("seed", [0, 42])
@@ -126,6 +149,10 @@ def test_label_count_rows_by_lists(seed: int) -> None:
     assert rows_of(FlowerNiidBench("label_count", seed=seed)) == shared_by_lists(
         rng, SMALL, contains
     )
+    legacy = np.random.RandomState(seed)
+    contains = classes_by_lists(lambda: legacy.randint(0, 3), 4, 3, 2)
+    printed = FlowerNiidBench("label_count", seed=seed, generator=PRINTED)
+    assert rows_of(printed) == shared_by_lists(legacy, SMALL, contains)
     extra = random.Random(seed)
     contains = classes_by_lists(lambda: extra.randint(0, 2), 4, 3, 2)
     assert rows_of(NiidBench("label_count", seed=seed)) == shared_by_lists(
@@ -137,6 +164,9 @@ def test_rows_that_are_shuffled_as_a_whole() -> None:
     drawn = np.random.default_rng(42).choice(60, 60, replace=False)
     wanted = [sorted(part.tolist()) for part in np.array_split(drawn, 7)]
     assert rows_of(FlowerNiidBench("iid"), clients=7) == wanted
+    drawn = np.random.RandomState(42).choice(60, 60, replace=False)
+    wanted = [sorted(part.tolist()) for part in np.array_split(drawn, 7)]
+    assert rows_of(FlowerNiidBench("iid", generator=PRINTED), clients=7) == wanted
     drawn = np.random.RandomState(1).permutation(60)
     wanted = [sorted(part.tolist()) for part in np.array_split(drawn, 7)]
     assert rows_of(NiidBench("iid", seed=1), clients=7) == wanted
@@ -246,6 +276,14 @@ def test_ji_iid_rows_by_sets(seed: int) -> None:
         (lambda: NiidBench(labels=0), "got labels = 0; expected at least 1 class per client"),
         (lambda: NiidBench(seed=-1), "got seed = -1; expected at least 0"),
         (lambda: NiidBench(seed=2**32), "got seed = 4294967296; expected at most 4294967295"),
+        (
+            lambda: FlowerNiidBench(generator="MT19937"),  # type: ignore[arg-type]
+            "got generator = 'MT19937'; expected 'default_rng' or 'RandomState'",
+        ),
+        (
+            lambda: FlowerNiidBench(seed=2**32, generator=PRINTED),
+            "got seed = 4294967296; expected at most 4294967295",
+        ),
         (lambda: HeteroFLShards("quantity"), "expected 'shards' or 'iid'"),  # type: ignore[arg-type]
         (lambda: HeteroFLShards(shards=0), "got shards = 0; expected at least 1 per client"),
         (lambda: HeteroFLShards(seed=-1), "got seed = -1; expected 0 to 4294967295"),

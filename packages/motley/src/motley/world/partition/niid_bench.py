@@ -16,8 +16,10 @@ clients whatever the run's seed is. K clients, C classes, n samples.
     quantity     the same, cut at floor(cumsum(q) n), q ~ Dir(alpha 1_K), drawn again until every
                  q_k n is 10 or more
 
-``flower_niid_bench`` draws from ``numpy.random.default_rng(seed)``; the baseline's own seed is
-always 42, for its configuration's ``dataset_seed`` is never passed on. It has no ``quantity``.
+``flower_niid_bench`` draws from ``numpy.random.default_rng(seed)``, as the baseline does since
+``38ca0b8`` (2023-11-06), or with ``generator = "RandomState"`` from ``numpy.random.RandomState``,
+as it did when its table was printed (``d86024f``, 2023-10-04). Its own seed is always 42, for its
+configuration's ``dataset_seed`` is never passed on. It has no ``quantity``.
 ``niid_bench`` draws from numpy's legacy global state and, where classes are drawn, from Python's
 ``random``, both seeded by ``init_seed`` (0, 1, 2 in its scripts), which there changes first weights
 and the order of batches as well. Its shuffle of each client's rows at the end changes nothing here,
@@ -43,7 +45,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 from typing_extensions import override
@@ -57,7 +59,9 @@ from motley.world.partition.assignment import by_owner, check, even_sizes
 
 _MIN_SIZE = 10
 _MOST_REDRAWS = 1000
+_MOST_LEGACY_SEED = 2**32 - 1
 Generator = np.random.Generator | np.random.RandomState
+NumpyGenerator = Literal["default_rng", "RandomState"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ class FlowerNiidBench(Partition):
     alpha: concentration of ``dirichlet``, above 0.
     labels: classes of each client under ``label_count``.
     seed: of the partition; the baseline's is always 42.
+    generator: numpy's, ``default_rng`` or, as when the baseline's table was printed,
+    ``RandomState``.
 
     Example
     -------
@@ -83,11 +89,18 @@ class FlowerNiidBench(Partition):
     alpha: float = 0.5
     labels: int = 2
     seed: int = 42
+    generator: NumpyGenerator = "default_rng"
 
     kinds: ClassVar[tuple[str, ...]] = ("dirichlet", "label_count", "iid")
 
     def __post_init__(self) -> None:
         _check_options(self.kind, self.kinds, self.alpha, self.labels, seed=self.seed)
+        if self.generator not in get_args(NumpyGenerator):
+            raise ConfigError(
+                f"got generator = {self.generator!r}; expected 'default_rng' or 'RandomState'"
+            )
+        if self.generator == "RandomState":
+            _check_legacy_seed(self.seed)
 
     @property
     @override
@@ -105,7 +118,7 @@ class FlowerNiidBench(Partition):
     ) -> Partitioned:
         """Return disjoint parts of all rows of classes that any client has."""
         labels = _checked(labels, population, self.kind, self.labels)
-        rng = np.random.Generator(np.random.PCG64(self.seed))
+        rng = self._rng()
         if self.kind == "dirichlet":
             owner = _dirichlet(rng, labels, population, self.alpha)
         elif self.kind == "label_count":
@@ -113,7 +126,7 @@ class FlowerNiidBench(Partition):
                 population=population,
                 classes=int(labels.max()) + 1,
                 count=self.labels,
-                draw=lambda classes: int(rng.choice(classes, 1)[0]),
+                draw=lambda classes: _drawn_class(rng, classes),
             )
             owner = _shared_by_holders(rng, labels, held)
         else:
@@ -122,6 +135,11 @@ class FlowerNiidBench(Partition):
                 even_sizes(len(labels), population),
             )
         return Partitioned(by_owner(owner, population))
+
+    def _rng(self) -> Generator:
+        if self.generator == "RandomState":
+            return np.random.RandomState(self.seed)
+        return np.random.Generator(np.random.PCG64(self.seed))
 
 
 @dataclass(frozen=True)
@@ -147,8 +165,7 @@ class NiidBench(Partition):
 
     def __post_init__(self) -> None:
         _check_options(self.kind, self.kinds, self.alpha, self.labels, seed=self.seed)
-        if self.seed >= 2**32:
-            raise ConfigError(f"got seed = {self.seed}; expected at most {2**32 - 1}")
+        _check_legacy_seed(self.seed)
 
     @property
     @override
@@ -197,6 +214,18 @@ def _check_options(kind: str, kinds: tuple[str, ...], alpha: float, labels: int,
         raise ConfigError(f"got labels = {labels}; expected at least 1 class per client")
     if seed < 0:
         raise ConfigError(f"got seed = {seed}; expected at least 0")
+
+
+def _check_legacy_seed(seed: int) -> None:
+    if seed > _MOST_LEGACY_SEED:
+        raise ConfigError(f"got seed = {seed}; expected at most {_MOST_LEGACY_SEED}")
+
+
+def _drawn_class(rng: Generator, classes: int) -> int:
+    """Return a class as the baseline draws it from each generator: the streams differ."""
+    if isinstance(rng, np.random.RandomState):
+        return int(rng.randint(0, classes))
+    return int(rng.choice(classes, 1)[0])
 
 
 def _checked(labels: Ints, population: int, kind: str, count: int) -> Ints:
