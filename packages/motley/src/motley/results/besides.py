@@ -34,7 +34,7 @@ from motley.results.blocks import Table, TableCell, TableRow
 from motley.results.labels import IGNORED, clock
 from motley.results.load import Run
 from motley.results.measures import Interval
-from motley.results.method_groups import plain_intervals, reference_of
+from motley.results.method_groups import method_numbers, plain_intervals, reference_of
 from motley.results.method_rows import JUDGED, End, differences
 from motley.results.number_text import MB, short_number, whole
 from motley.results.recorded_metrics import metric_in_text
@@ -338,8 +338,10 @@ class Besides:
             ]
             return Table(("", *(label for label, _ in lines)), rows, note)
         rows = [
-            TableRow(label, line, place)
-            for place, ((label, _), line) in enumerate(zip(lines, cells, strict=True))
+            TableRow(label, line, number)
+            for number, (label, _), line in zip(
+                method_numbers(self.groups), lines, cells, strict=True
+            )
         ]
         return Table(("method", *titles), rows, note)
 
@@ -575,7 +577,7 @@ class Besides:
     def left_table(self) -> Table | None:
         """Return the differences as a whole, and below each what is left of it at equal settings
         and budgets; None where nothing was made equal."""
-        places = list(self.groups)
+        numbers = dict(zip(self.groups, method_numbers(self.groups), strict=True))
         rows = [
             TableRow(
                 label,
@@ -585,7 +587,7 @@ class Besides:
                     TableCell(self._range(interval), interval.low),
                     TableCell(str(interval.n), interval.n),
                 ],
-                places.index(label),
+                numbers[label],
             )
             for label, how, interval in self.left_lines()
         ]
