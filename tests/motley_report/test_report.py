@@ -21,7 +21,7 @@ from motley.results.measures import Spread
 from motley.results.method_rows import method_rows, target_of
 from motley.results.number_text import plus_minus, short_number
 from motley.results.terminal import terminal_tables
-from motley_report.report import report
+from motley_report.report import facts, report
 from tests.motley.results import fake
 from tests.places import PYTHONPATH
 
@@ -536,3 +536,20 @@ def test_an_iterator_of_runs_is_a_list_of_them(tmp_path: Path) -> None:
     assert again.replace("again_pictures", "listed_pictures") == page
     with pytest.raises(ConfigError, match=r"^runs: got list_iterator; expected a list"):
         report(iter([3]), tmp_path / "x.html")
+
+
+def test_facts_that_differ_between_methods_are_all_told() -> None:
+    def run(cohort: int, model: str) -> Run:
+        keys = {"population": 1200, "cohort": cohort, "task": {"data": "digits", "model": model}}
+        return fake.run(keys)
+
+    groups = {"a": [run(5, "mlp")], "b": [run(10, "mlp"), run(5, "cnn")]}
+    assert facts(groups) == [
+        ("task", "digits, mlp / digits, cnn"),
+        ("clients", "1\u202f200"),
+        ("per round", "5 / 10"),
+        ("methods", "2"),
+        ("seeds", "0"),
+    ]
+    many = {str(n): [run(n, "mlp")] for n in range(1, 9)}
+    assert ("per round", "1 / 2 / 3 / 4 / 5 / 3 more") in facts(many)
