@@ -6,11 +6,20 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from motley.core.errors import ConfigError
 from motley.results import measures
 from motley.results.labels import group_runs
 from motley.results.load import Run
-from motley.results.method_rows import differences, method_rows, not_compared, references
+from motley.results.method_rows import (
+    differences,
+    method_rows,
+    not_compared,
+    references,
+)
 from motley.results.tables import pairs
+from motley.results.terminal import terminal_tables
 from motley_report.report import report, warnings
 from tests.motley.results import fake
 
@@ -164,3 +173,9 @@ def test_a_run_that_ended_in_ruin_has_no_end_and_is_in_no_pair() -> None:
     table = pairs(groups)
     assert table is not None
     assert "In no pair, for their loss was not finite at the end: fedprox, seed 2." in table.note
+
+
+def test_the_terminal_compares_one_metric() -> None:
+    runs = [*curves((0.5,), "fedavg"), fake.of_losses([2.0, 1.0], method="scaffold")]
+    with pytest.raises(ConfigError, match="compared in one metric, got accuracy, loss"):
+        terminal_tables(runs)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.core.errors import ConfigError
 from motley.results import measures
 from motley.results.blocks import Picture
 from motley.results.labels import clock
@@ -20,7 +19,7 @@ from motley.results.load import Run
 from motley.results.method_groups import method_numbers
 from motley.results.method_rows import JUDGED, End
 from motley.results.number_text import plus_minus, short_number
-from motley.results.recorded_metrics import metric_in_text, metric_in_title
+from motley.results.recorded_metrics import metric_in_text, metric_in_title, one_metric
 from motley_report.figures import (
     FAINT,
     NARROW,
@@ -659,11 +658,7 @@ def _axis_words(axis: measures.Axis, longest: float, time: str) -> tuple[float, 
 def _metric(groups: Groups) -> tuple[str, float, bool]:
     """Return (label of the ordinate, factor, whether more is better); one report compares one
     metric."""
-    kinds = {measures.metric_of(run) for runs in groups.values() for run in runs}
-    if len(kinds) != 1:
-        names = ", ".join(sorted(name for name, _ in kinds)) or "no runs"
-        raise ConfigError(f"runs are compared in one metric, got {names}; give runs of one task")
-    name, better = kinds.pop()
+    name, better = one_metric(run for runs in groups.values() for run in runs)
     percent = measures.percent_of(next(iter(groups.values()))[0])
     name = metric_in_text(name)
     return f"{name} (%)" if percent > 1 else name, percent, better
