@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from motley.results.method_rows import (
     not_compared,
     references,
 )
-from motley.results.tables import pairs
+from motley.results.tables import pairs, summary
 from motley.results.terminal import terminal_tables
 from motley_report.report import report, warnings
 from tests.motley.results import fake
@@ -173,6 +174,12 @@ def test_a_run_that_ended_in_ruin_has_no_end_and_is_in_no_pair() -> None:
     table = pairs(groups)
     assert table is not None
     assert "In no pair, for their loss was not finite at the end: fedprox, seed 2." in table.note
+
+
+def test_the_title_says_how_many_seeds_a_method_has() -> None:
+    runs = [*curves((0.5, 0.6), "fedavg"), *curves((0.5, 0.6, 0.7), "scaffold")]
+    runs[0] = replace(runs[0], meta={**runs[0].meta, "seed": 7})
+    assert summary(group_runs(runs)).title.endswith("mean ± deviation over 2 to 3 seeds")
 
 
 def test_the_terminal_compares_one_metric() -> None:

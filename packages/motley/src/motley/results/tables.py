@@ -36,6 +36,7 @@ from motley.results.method_rows import (
 )
 from motley.results.new_clients import adapted_epochs
 from motley.results.recorded_metrics import metric_in_title, written_scope
+from motley.results.number_text import number_range
 from motley.results.widths import width_rows
 
 __all__ = [
@@ -167,14 +168,13 @@ def _unit(compared: Compared) -> str:
 
 def _how(lines: Iterable[tuple[str, Any]], compared: Compared) -> str:
     """Return the sentence about the intervals of lines in print."""
-    counts = sorted({len(compared.groups[label]) for label, _ in lines} or {0})
-    if counts[-1] < 2:
+    counts = [len(compared.groups[label]) for label, _ in lines] or [0]
+    if max(counts) < 2:
         return "One seed: there is no interval."
-    seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
-    single = " A method with one seed has no interval." if counts[0] < 2 else ""
+    single = " A method with one seed has no interval." if min(counts) < 2 else ""
     return (
-        f"Means over {seeds} seeds; after the plus-minus sign, half of the 95 % t interval of "
-        f"the mean (two-sided).{single}"
+        f"Means over {number_range(counts)} seeds; after the plus-minus sign, half of the 95 % t "
+        f"interval of the mean (two-sided).{single}"
     )
 
 
@@ -193,8 +193,8 @@ def summary(groups: Groups) -> MethodTable:
         validated = " By validation: at the round that is best on the clients' validation samples."
     else:
         validated = ""
-    seeds = len({seed for _, row in lines for seed in row.seeds})
-    spread = f", mean ± deviation over {seeds} seeds" if seeds > 1 else ""
+    seeds = [len(row.runs) for _, row in lines]
+    spread = f", mean ± deviation over {number_range(seeds)} seeds" if max(seeds) > 1 else ""
     return _table(
         compared,
         lines,
