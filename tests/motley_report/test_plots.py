@@ -319,3 +319,13 @@ def test_a_figure_is_drawn_once_as_savefig_draws_it_twice(kind):
         made().savefig(saved, format=kind, transparent=True, metadata=metadata)
     assert drawn == saved.getvalue()
     assert figure.dpi == 100
+
+
+def test_seeds_with_different_numbers_of_clients_meet_at_equal_shares():
+    """Ten clients with a loss of .9 and five of .5: .7 everywhere, not .9 among the better half."""
+    runs = [
+        fake.of_losses([2.0, loss], [loss] * clients, seed=seed)
+        for seed, (loss, clients) in enumerate(((0.9, 10), (0.5, 5)))
+    ]
+    (axes,) = plots.client_curves({"fedavg": runs}).figure.axes
+    assert axes.lines[0].get_ydata() == pytest.approx([0.7] * 10)

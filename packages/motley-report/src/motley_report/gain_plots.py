@@ -22,6 +22,7 @@ from motley_report.figures import (
     grouping,
     lines_of,
     mark,
+    mean_by_share,
     new_figure,
     panel_grid,
     panel_name,
@@ -108,15 +109,8 @@ def _drawn(groups: Groups, name: str, over: str) -> Picture | None:
 def _panel(axes: Axes, per_run: Sequence[Floats], number: int) -> None:
     """Draw the sorted gains, the mean over seeds at each place, above 0 in the method's colour and
     below it in grey."""
-    places = max(len(values) for values in per_run)
-    at = (np.arange(places) + 0.5) / places
-    ranked = np.mean(
-        [
-            np.interp(at, (np.arange(len(values)) + 0.5) / len(values), np.sort(values))
-            for values in per_run
-        ],
-        axis=0,
-    )
+    ranked = mean_by_share([np.sort(values) for values in per_run])
+    places = len(ranked)
     edges = group_edges(places) * 100 / places
     heights = client_groups(ranked)
     steps = np.repeat(edges, 2)[1:-1]

@@ -34,6 +34,7 @@ from motley_report.figures import (
     in_lines,
     lines_of,
     mark,
+    mean_by_share,
     new_figure,
     panel_grid,
     panel_name,
@@ -427,7 +428,7 @@ def participation_bars(groups: Groups) -> Picture:
         for i, label, axes, participations in zip(
             method_numbers(groups), names, grid, counts, strict=True
         ):
-            ranked = _mean_of_ragged([np.sort(p.counts)[::-1] for p in participations])
+            ranked = mean_by_share([np.sort(p.counts)[::-1] for p in participations])
             steps = group_edges(len(ranked)), np.append(client_groups(ranked), 0)
             mark(axes.fill_between(*steps, step="post", color=colour(i), linewidth=0), i)
             axes.axhline(
@@ -497,14 +498,14 @@ def concentration(groups: Groups) -> Picture | None:
 
 def client_curves(groups: Groups) -> Picture | None:
     """Draw each client's own metric from the worst served to the best (mean over seeds at each
-    rank); None without such rows.
+    share of the clients); None without such rows.
 
     Of more than :data:`motley_report.figures.ONE_BY_ONE` clients, means of groups of neighbouring
     ranks are drawn."""
     name, percent, better = _metric(groups)
     values = [[measures.client_metric(run) for run in runs] for runs in groups.values()]
     sorted_values = [
-        _mean_of_ragged([np.sort(v[np.isfinite(v)])[:: 1 if better else -1] for v in runs])
+        mean_by_share([np.sort(v[np.isfinite(v)])[:: 1 if better else -1] for v in runs])
         for runs in values
     ]
     if not any(len(v) for v in sorted_values):
@@ -662,14 +663,3 @@ def _metric(groups: Groups) -> tuple[str, float, bool]:
     percent = measures.percent_of(next(iter(groups.values()))[0])
     name = metric_in_text(name)
     return f"{name} (%)" if percent > 1 else name, percent, better
-
-
-def _mean_of_ragged(rows: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-    """Return the mean over rows [seeds, n]; where federations differ in size, over those that have
-    the rank."""
-    if not rows or not max(len(row) for row in rows):
-        return np.empty(0)
-    table = np.full((len(rows), max(len(row) for row in rows)), np.nan)
-    for filled, row in zip(table, rows, strict=True):
-        filled[: len(row)] = row
-    return np.asarray(np.nanmean(table, axis=0), float)
