@@ -329,3 +329,8 @@ def test_seeds_with_different_numbers_of_clients_meet_at_equal_shares():
     ]
     (axes,) = plots.client_curves({"fedavg": runs}).figure.axes
     assert axes.lines[0].get_ydata() == pytest.approx([0.7] * 10)
+
+
+def test_a_missed_target_is_drawn_with_all_that_was_spent():
+    runs = [fake.of_losses([2.0, 0.5, *[float("nan")] * 8])]
+    assert "more than 9.00" in plots.target_bars({"fedavg": runs}, 0.2).svg

@@ -14,6 +14,7 @@ from motley.results import measures
 from motley.results.labels import group_runs
 from motley.results.load import Run
 from motley.results.method_rows import (
+    TargetRow,
     differences,
     method_rows,
     not_compared,
@@ -174,6 +175,21 @@ def test_a_run_that_ended_in_ruin_has_no_end_and_is_in_no_pair() -> None:
     table = pairs(groups)
     assert table is not None
     assert "In no pair, for their loss was not finite at the end: fedprox, seed 2." in table.note
+
+
+def test_a_run_that_missed_the_target_counts_with_all_it_spent() -> None:
+    """Loss 0.5 after round 2 of 10, and no number from round 3 on: not two minutes, all ten."""
+    nan = float("nan")
+    runs = [
+        fake.of_losses([2.0, 1.0, 0.5, *[0.1] * 8], seed=0),
+        fake.of_losses([2.0, 1.0, 0.5, *[nan] * 8], seed=1),
+    ]
+    row = TargetRow("fedavg", runs, 0.2)
+    assert [(cost.value, cost.reached) for cost in row.cost("time_s", 60.0).each] == [
+        (180.0, True),
+        (600.0, False),
+    ]
+    assert row.cost("rounds").mean == measures.Censored(6.5, False)
 
 
 def test_the_title_says_how_many_seeds_a_method_has() -> None:

@@ -344,13 +344,9 @@ def headline_bars(groups: Groups) -> Picture:
 def target_bars(groups: Groups, target: float) -> Picture:
     """Draw rounds, time and traffic to the target, means over seeds with one standard deviation; a
     bar that is only a lower bound, because a seed never got there, is pale and has an arrow."""
-    better = _metric(groups)[2]
     kinds: tuple[measures.Axis, ...] = ("round", "seconds", "bits")
     ways = [
-        [
-            [measures.to_target(measures.curve(run, axis), target, better) for run in runs]
-            for runs in groups.values()
-        ]
+        [[measures.until_target(run, axis, target) for run in runs] for runs in groups.values()]
         for axis in kinds
     ]
     with styled():

@@ -91,6 +91,7 @@ __all__ = [
     "target_spread",
     "to_target",
     "trained",
+    "until_target",
     "written_scope",
 ]
 
@@ -256,6 +257,14 @@ def to_target(along: Curve, target: float, higher_is_better: bool = True) -> Cen
     if len(hit):
         return Censored(float(along.x[hit[0]]), True)
     return Censored(float(along.x[-1]) if len(along.x) else float("nan"), False)
+
+
+def until_target(run: Run, axis: Axis, target: float) -> Censored:
+    """Return what a run had spent at its first evaluation with the headline at ``target`` or
+    better; one that has no such evaluation counts with all that it spent, censored."""
+    until = to_target(curve(run, axis), target, metric_of(run)[1])
+    spent = [until.value, *np.asarray(run.column("rounds", AXES[axis])[-1:], float)]
+    return until if until.reached else Censored(float(np.fmax.reduce(spent)), False)
 
 
 def target_spread(costs: Sequence[Censored]) -> Censored:

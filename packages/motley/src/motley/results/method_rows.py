@@ -182,11 +182,7 @@ class TargetRow(MethodRow):
     def cost(self, kind: str, size: float = 1.0) -> Until:
         """Return rounds, selections, ``time_s``, ``paper_bits`` or ``total_bits`` up to the target,
         over ``size``."""
-        better = measures.metric_of(self.runs[0])[1]
-        each = [
-            measures.to_target(measures.curve(run, _AXES[kind]), self.target, better)
-            for run in self.runs
-        ]
+        each = [measures.until_target(run, _AXES[kind], self.target) for run in self.runs]
         return Until(tuple(each), size)
 
     @property
