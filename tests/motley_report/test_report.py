@@ -21,6 +21,7 @@ from motley.results.measures import Spread
 from motley.results.method_rows import method_rows, target_of
 from motley.results.number_text import plus_minus, short_number
 from motley.results.terminal import terminal_tables
+from motley_report.client_by_client import by_client
 from motley_report.report import facts, report
 from tests.motley.results import fake
 from tests.places import PYTHONPATH
@@ -553,3 +554,16 @@ def test_facts_that_differ_between_methods_are_all_told() -> None:
     ]
     many = {str(n): [run(n, "mlp")] for n in range(1, 9)}
     assert ("per round", "1 / 2 / 3 / 4 / 5 / 3 more") in facts(many)
+
+
+def test_a_seed_that_was_ruined_leaves_no_figure_of_its_clients() -> None:
+    """Client by client, too: the mean of the other seed alone would be shown as that of both."""
+    names = {"0": "Graz", "1": "Linz"}
+    runs = [
+        fake.of_losses([2.0, 0.3], [0.2, 0.4], seed=0, clients=names),
+        fake.of_losses([2.0, float("nan")], [float("nan")] * 2, seed=1, clients=names),
+    ]
+    for given, shown in ((runs[:1], ["0.200", "0.400"]), (runs, ["–", "–"])):
+        table = by_client({"fedavg": given})
+        assert table is not None
+        assert [row.cells[1].text for row in table.rows] == shown

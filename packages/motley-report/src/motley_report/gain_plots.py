@@ -11,7 +11,7 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.results import measures
 from motley.results.blocks import Picture
-from motley.results.gains import LEAST, LOCAL, SHARED, rivals
+from motley.results.gains import LEAST, LOCAL, SHARED, in_ruin, rivals
 from motley.results.load import Run
 from motley.results.method_groups import labels_by_number
 from motley_report.figures import (
@@ -43,7 +43,8 @@ PANELS = 5
 
 def gain_pictures(groups: Groups) -> list[Picture]:
     """Draw the clients' gains over local training alone and over the own shared model, as far as
-    they are known: a panel for each method, the most harmed client first."""
+    they are known: a panel for each method, the most harmed client first; none where a run ended in
+    ruin."""
     return [
         picture
         for name, over in (("gains-local", LOCAL), ("gains-shared", SHARED))
@@ -56,6 +57,7 @@ def _drawn(groups: Groups, name: str, over: str) -> Picture | None:
     gained = {
         label: [measures.client_gains(run, rival, least=LEAST)[0] for run, rival in run_pairs]
         for label, run_pairs in pairs.items()
+        if not any(in_ruin(*pair) for pair in run_pairs)
     }
     gained = {
         label: [values for values in per_run if len(values)] for label, per_run in gained.items()

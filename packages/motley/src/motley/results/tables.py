@@ -16,6 +16,7 @@ from motley.results import columns as col
 from motley.results.best import BOLD, best_rows
 from motley.results.blocks import Table, TableRow
 from motley.results.columns import Column, Compared
+from motley.results.fairness import has_clients
 from motley.results.gains import LEAST, gain_rows
 from motley.results.labels import clock_in_words
 from motley.results.load import Run
@@ -35,8 +36,8 @@ from motley.results.method_rows import (
     ruined_seeds,
 )
 from motley.results.new_clients import adapted_epochs
-from motley.results.recorded_metrics import metric_in_title, written_scope
 from motley.results.number_text import number_range
+from motley.results.recorded_metrics import metric_in_title, written_scope
 from motley.results.widths import width_rows
 
 __all__ = [
@@ -328,7 +329,11 @@ def participation(groups: Groups) -> MethodTable:
 def fairness(groups: Groups) -> MethodTable | None:
     """Return the fairness between clients at the end; None where no client was evaluated."""
     compared = Compared(groups)
-    served = [(label, row) for label, row in _methods(compared) if row.served("mean").n]
+    served = [
+        (label, row)
+        for label, row in _methods(compared)
+        if any(has_clients(run, "client") for run in row.runs)
+    ]
     bold = f" {BOLD}" if len(served) > 1 else ""
     return _some(
         compared,
