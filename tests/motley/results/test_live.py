@@ -193,3 +193,15 @@ def test_spans_in_words():
         "24 h 0 min",
         "",
     ]
+
+
+def test_the_newest_figure_of_a_ruined_run_is_none(tmp_path):
+    run = Living(tmp_path / "a")
+    run.rounds(2)
+    at = {"round": 3, "selections": 3, "time_s": 30.0, "total_bits": 24e6}
+    rows = {"scope": "mean", "client": -1, "loss": float("nan"), "accuracy": float("nan")}
+    run.writer.add("evaluations", at | rows)
+    run.writer.flush()
+    (now,) = LiveFolder(tmp_path).look()
+    assert isnan(now.score)
+    assert now.best == 20.0
