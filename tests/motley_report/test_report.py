@@ -21,6 +21,7 @@ from motley.results.measures import Spread
 from motley.results.method_rows import method_rows, target_of
 from motley.results.number_text import plus_minus, short_number
 from motley.results.terminal import terminal_tables
+from motley_report import sections
 from motley_report.client_by_client import by_client
 from motley_report.report import facts, report
 from tests.motley.results import fake
@@ -554,6 +555,19 @@ def test_facts_that_differ_between_methods_are_all_told() -> None:
     ]
     many = {str(n): [run(n, "mlp")] for n in range(1, 9)}
     assert ("per round", "1 / 2 / 3 / 4 / 5 / 3 more") in facts(many)
+
+
+@pytest.mark.usefixtures("drawn")
+def test_the_picture_of_the_data_names_its_method_where_others_have_other_data() -> None:
+    def run(seed: int, *labels: list[int]) -> Run:
+        held = fake.table("federation", client=[0, 1], labels=labels)
+        return fake.run(seed=seed, federation=held)
+
+    alike = {"a": [run(0, [5, 0], [0, 5]), run(1, [3, 2], [2, 3])], "b": [run(0, [5, 0], [0, 5])]}
+    (picture,) = sections.federation(alike).blocks
+    assert "Who holds what (seed 0)" in picture.svg  # type: ignore[union-attr]
+    (picture,) = sections.federation({**alike, "c": [run(0, [3, 2], [2, 3])]}).blocks
+    assert "Who holds what (a, seed 0)" in picture.svg  # type: ignore[union-attr]
 
 
 def test_a_seed_that_was_ruined_leaves_no_figure_of_its_clients() -> None:
