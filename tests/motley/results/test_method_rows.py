@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from dataclasses import replace
 from math import isnan
 from pathlib import Path
@@ -94,6 +95,15 @@ def test_the_table_names_every_reference(tmp_path: Path) -> None:
         "scaffold, alpha 0.1 & fedavg, alpha 0.1 & $12.00"
         in (tmp_path / "differences.tex").read_text()
     )
+
+
+def test_a_csv_says_that_its_intervals_hold_together(tmp_path: Path) -> None:
+    """It has no caption: a bound of two comparisons, 7.17 away, would pass for a plain one, 4.97
+    away."""
+    for plain, head, high in ((False, "95% high (2 together)", 19.17), (True, "95% high", 16.97)):
+        report(grid(), tmp_path, format="csv", plain_intervals=plain)
+        first, _ = csv.DictReader((tmp_path / "differences.csv").read_text().splitlines())
+        assert round(float(first[f"Difference (points), {head}"]), 2) == high
 
 
 def test_a_method_alone_on_its_data_has_no_verdict() -> None:

@@ -493,14 +493,14 @@ class Besides:
         return measures.paired(mine, theirs, self._level) if all_finite else measures.paired([], [])
 
     @cached_property
-    def _compared(self) -> int:
+    def together(self) -> int:
         """How many differences the table of verdicts has, whose intervals hold together."""
         return 1 if plain_intervals(self.groups) else len(differences(self.groups))
 
     @property
     def _level(self) -> float:
         """The level of an interval: as in the table of verdicts, where the wholes stand, too."""
-        return measures.level_together(self._compared)
+        return measures.level_together(self.together)
 
     @cached_property
     def left(self) -> list[Left]:
@@ -637,8 +637,8 @@ class Besides:
             "by seed, "
             + (
                 "with the 95 % interval of each mean by itself."
-                if self._compared < 2
-                else f"intervals as of one of the {self._compared} differences that hold together "
+                if self.together < 2
+                else f"intervals as of one of the {self.together} differences that hold together "
                 "with 95 %."
             ),
             at_budgets

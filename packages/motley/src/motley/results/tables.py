@@ -72,6 +72,7 @@ class MethodTable(Table):
     name: of the files in print.
     title, remark: above and below it on the terminal.
     caption: in print.
+    together: how many intervals of a column hold together.
     """
 
     compared: Compared
@@ -83,6 +84,7 @@ class MethodTable(Table):
     title: str = ""
     remark: str = ""
     caption: str = ""
+    together: int = 1
 
     @property
     def bold(self) -> dict[int, Set[int]]:
@@ -114,7 +116,7 @@ def _table(
     bold: bool = False,
     terminal: Iterable[Column] = (),
     printed: Iterable[Column] = (),
-    **words: str,
+    **words: Any,
 ) -> MethodTable:
     """Return a table of the columns that are shown.
 
@@ -122,7 +124,7 @@ def _table(
     ----------
     shown: label and row of each line.
     bold: whether a page sets the best numbers in bold.
-    words: ``name``, ``title``, ``remark`` and ``caption`` of the table.
+    words: ``name``, ``title``, ``remark``, ``caption`` and ``together`` of the table.
     """
     lines = list(shown)
     page, terminal, printed = (
@@ -465,8 +467,9 @@ def pairs(groups: Groups) -> MethodTable | None:
         )
     else:
         worlds = not_compared(groups)
+    plain = plain_intervals(groups)
     words = [
-        intervals_in_words(len(paired), plain_intervals(groups)),
+        intervals_in_words(len(paired), plain),
         all_alike(paired),
         lacking,
         ruined_seeds(groups),
@@ -501,4 +504,5 @@ def pairs(groups: Groups) -> MethodTable | None:
         title=f"{title}{' in points' if compared.percent else ''}, paired by seed",
         remark=together,
         caption=" ".join(filter(None, caption)),
+        together=1 if plain else len(paired),
     )
