@@ -23,7 +23,7 @@ from motley.results.number_text import plus_minus, short_number
 from motley.results.terminal import terminal_tables
 from motley_report import sections
 from motley_report.client_by_client import by_client
-from motley_report.report import facts, report
+from motley_report.report import facts, report, warnings
 from tests.motley.results import fake
 from tests.places import PYTHONPATH
 
@@ -555,6 +555,15 @@ def test_facts_that_differ_between_methods_are_all_told() -> None:
     ]
     many = {str(n): [run(n, "mlp")] for n in range(1, 9)}
     assert ("per round", "1 / 2 / 3 / 4 / 5 / 3 more") in facts(many)
+
+
+def test_several_runs_of_a_seed_are_told() -> None:
+    """As of a class of one's own before and after a change: the two are no two seeds."""
+    runs = [fake.of_losses([2.0, loss], run_id=str(loss)) for loss in (0.3, 0.5)]
+    (line,) = [line for line in warnings(group_runs(runs)) if "several runs" in line]
+    assert line.startswith("by hand: several runs of seed 0, such as of other code or data")
+    other_seed = fake.of_losses([2.0, 0.5], seed=1)
+    assert "several runs" not in "".join(warnings(group_runs([runs[0], other_seed])))
 
 
 @pytest.mark.usefixtures("drawn")

@@ -3,6 +3,7 @@ pictures beside it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -245,6 +246,20 @@ def _dropped(run: Run) -> NDArray[np.bool_]:
     return np.asarray(run.column("clients", "outcome") == "dropped")
 
 
+def _repeated(runs: Sequence[Run]) -> list[str]:
+    """Return the sentence about seeds of one method of which there are several runs, as of earlier
+    code or data; nothing without."""
+    counts = Counter(run.seed for run in runs)
+    seeds = [str(seed) for seed, count in counts.items() if count > 1]
+    if not seeds:
+        return []
+    return [
+        f"several runs of seed {', '.join(seeds)}, such as of other code or data: means and "
+        "deviations count each, paired differences the last; report on a folder without those of "
+        "before."
+    ]
+
+
 def _troubles(runs: Sequence[Run]) -> list[str]:
     """Return a sentence for each thing that a reader must know about the runs of one method."""
     sentences = []
@@ -265,6 +280,7 @@ def _troubles(runs: Sequence[Run]) -> list[str]:
         sentences.append(
             f"an update was rejected {times} ({who}): {reasons}. It was paid for, not used."
         )
+    sentences += _repeated(runs)
     sentences += [f"seed {run.seed}: {trouble}." for run in runs for trouble in model_health(run)]
     lost = [
         (int(client), run.client_name(int(client)))
