@@ -1,6 +1,6 @@
 """Numbers that are made from a run's tables in the papers' units."""
 
-from math import log
+from math import isnan, log
 
 import pytest
 
@@ -127,3 +127,12 @@ def test_notes_of_the_chosen_are_averaged_over_them_round_by_round():
     assert late.of(run, None).value == pytest.approx(19.5)
     nothing = mean.of(fake.run(), None).value
     assert nothing != nothing
+
+
+def test_clients_of_a_ruined_run_have_no_worst_tenth():
+    """Nine clients with a loss of 0.1 and one without any: 0.1 is not that of the worst."""
+    sound = fake.of_losses([2.0, 0.12], [0.1] * 9 + [0.3])
+    ruined = fake.of_losses([2.0, float("nan")], [0.1] * 9 + [float("nan")])
+    worst = measure_of("worst_tenth")
+    assert worst.of(sound, None).value == pytest.approx(0.3)
+    assert isnan(worst.of(ruined, None).value)

@@ -88,3 +88,12 @@ def test_a_narrow_figure_takes_a_column_and_a_wide_one_the_page():
     assert r"\includegraphics[width=\columnwidth]{curve}" in figure("curve", "50 %", wide=False)
     assert r"\begin{figure*}" in figure("curve", "50 %", wide=True)
     assert r"\caption{50 \%}" in figure("curve", "50 %", wide=True)
+
+
+def test_a_name_is_no_option_of_the_rule_or_line_above_it():
+    """Behind a rule or a line's end LaTeX takes a bracket for a length, and a star away."""
+    names = ["[draft] a", "*b", "\u65b9"]
+    made = table(PrintTable("t", "Two.", [("x", "")], [(name, ["1"]) for name in names], {}))
+    for name in ("[draft] a", "*b", "[U+65B9]"):
+        assert f"    {{}}{name} & 1 " in made
+    assert "    Method & x " in made

@@ -319,3 +319,37 @@ def test_a_figure_is_drawn_once_as_savefig_draws_it_twice(kind):
         made().savefig(saved, format=kind, transparent=True, metadata=metadata)
     assert drawn == saved.getvalue()
     assert figure.dpi == 100
+
+
+def test_ends_of_a_method_with_a_ruined_seed_are_not_drawn(groups):
+    """As in the table, only its best value is: the other seed would flatter it."""
+    nan = float("nan")
+    runs = {
+        "fedavg": [fake.of_losses([2.0, 0.5, 0.4], [0.4] * 4, seed=seed) for seed in (0, 1)],
+        "ditto": [
+            fake.of_losses([2.0, 0.5, 0.3], [0.3] * 4, seed=0),
+            fake.of_losses([2.0, 0.5, nan], [0.3] * 3 + [nan], seed=1),
+        ],
+    }
+    bars = plots.headline_bars(runs).svg
+    assert "<title>peak 0.400 ± 0.141</title>" in bars
+    assert "<title>final 0.400 ± 0.000</title>" in bars
+    assert "final 0.300" not in bars
+    assert ">ditto</text>" not in plots.client_curves(runs).svg
+    rows = plots.headline_bars({f"{name} {i}": runs[name] for name in runs for i in range(4)}).svg
+    assert "final 0.300" not in rows
+
+
+def test_seeds_with_different_numbers_of_clients_meet_at_equal_shares():
+    """Ten clients with a loss of .9 and five of .5: .7 everywhere, not .9 among the better half."""
+    runs = [
+        fake.of_losses([2.0, loss], [loss] * clients, seed=seed)
+        for seed, (loss, clients) in enumerate(((0.9, 10), (0.5, 5)))
+    ]
+    (axes,) = plots.client_curves({"fedavg": runs}).figure.axes
+    assert axes.lines[0].get_ydata() == pytest.approx([0.7] * 10)
+
+
+def test_a_missed_target_is_drawn_with_all_that_was_spent():
+    runs = [fake.of_losses([2.0, 0.5, *[float("nan")] * 8])]
+    assert "more than 9.00" in plots.target_bars({"fedavg": runs}, 0.2).svg

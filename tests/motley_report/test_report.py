@@ -21,7 +21,9 @@ from motley.results.measures import Spread
 from motley.results.method_rows import method_rows, target_of
 from motley.results.number_text import plus_minus, short_number
 from motley.results.terminal import terminal_tables
-from motley_report.report import report
+from motley_report import sections
+from motley_report.client_by_client import by_client
+from motley_report.report import facts, report, warnings
 from tests.motley.results import fake
 from tests.places import PYTHONPATH
 
@@ -536,3 +538,55 @@ def test_an_iterator_of_runs_is_a_list_of_them(tmp_path: Path) -> None:
     assert again.replace("again_pictures", "listed_pictures") == page
     with pytest.raises(ConfigError, match=r"^runs: got list_iterator; expected a list"):
         report(iter([3]), tmp_path / "x.html")
+
+
+def test_facts_that_differ_between_methods_are_all_told() -> None:
+    def run(cohort: int, model: str) -> Run:
+        keys = {"population": 1200, "cohort": cohort, "task": {"data": "digits", "model": model}}
+        return fake.run(keys)
+
+    groups = {"a": [run(5, "mlp")], "b": [run(10, "mlp"), run(5, "cnn")]}
+    assert facts(groups) == [
+        ("task", "digits, mlp / digits, cnn"),
+        ("clients", "1\u202f200"),
+        ("per round", "5 / 10"),
+        ("methods", "2"),
+        ("seeds", "0"),
+    ]
+    many = {str(n): [run(n, "mlp")] for n in range(1, 9)}
+    assert ("per round", "1 / 2 / 3 / 4 / 5 / 3 more") in facts(many)
+
+
+def test_several_runs_of_a_seed_are_told() -> None:
+    """As of a class of one's own before and after a change: the two are no two seeds."""
+    runs = [fake.of_losses([2.0, loss], run_id=str(loss)) for loss in (0.3, 0.5)]
+    (line,) = [line for line in warnings(group_runs(runs)) if "several runs" in line]
+    assert line.startswith("by hand: several runs of seed 0, such as of other code or data")
+    other_seed = fake.of_losses([2.0, 0.5], seed=1)
+    assert "several runs" not in "".join(warnings(group_runs([runs[0], other_seed])))
+
+
+@pytest.mark.usefixtures("drawn")
+def test_the_picture_of_the_data_names_its_method_where_others_have_other_data() -> None:
+    def run(seed: int, *labels: list[int]) -> Run:
+        held = fake.table("federation", client=[0, 1], labels=labels)
+        return fake.run(seed=seed, federation=held)
+
+    alike = {"a": [run(0, [5, 0], [0, 5]), run(1, [3, 2], [2, 3])], "b": [run(0, [5, 0], [0, 5])]}
+    (picture,) = sections.federation(alike).blocks
+    assert "Who holds what (seed 0)" in picture.svg  # type: ignore[union-attr]
+    (picture,) = sections.federation({**alike, "c": [run(0, [3, 2], [2, 3])]}).blocks
+    assert "Who holds what (a, seed 0)" in picture.svg  # type: ignore[union-attr]
+
+
+def test_a_seed_that_was_ruined_leaves_no_figure_of_its_clients() -> None:
+    """Client by client, too: the mean of the other seed alone would be shown as that of both."""
+    names = {"0": "Graz", "1": "Linz"}
+    runs = [
+        fake.of_losses([2.0, 0.3], [0.2, 0.4], seed=0, clients=names),
+        fake.of_losses([2.0, float("nan")], [float("nan")] * 2, seed=1, clients=names),
+    ]
+    for given, shown in ((runs[:1], ["0.200", "0.400"]), (runs, ["–", "–"])):
+        table = by_client({"fedavg": given})
+        assert table is not None
+        assert [row.cells[1].text for row in table.rows] == shown

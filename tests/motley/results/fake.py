@@ -260,3 +260,40 @@ def two_rounds(**more):
         "federation": federation,
     }
     return run(task=REAL, **(tables | more))
+
+
+def of_losses(losses, each=(), method="fedavg", seed=0, scopes=None, **meta):
+    """A run whose headline is a loss, in the mean over clients: ``losses`` after rounds 0, 1, ...
+    of 60 s and 1 MB. After the last ``each`` is that of every client, and ``scopes`` (name ->
+    value) further means. NaN is a model that is ruined."""
+    last = len(losses) - 1
+    rows = [(number, "mean", -1, loss) for number, loss in enumerate(losses)]
+    rows += [(last, "client", client, loss) for client, loss in enumerate(each)]
+    rows += [(last, scope, -1, loss) for scope, loss in (scopes or {}).items()]
+    numbers, names, ids, values = zip(*rows, strict=True)
+    done = list(range(1, last + 1))
+
+    def spent(after):
+        return {
+            "time_s": [60.0 * number for number in after],
+            "total_bits": [8e6 * number for number in after],
+            "total_up_paper_bits": [4e6 * number for number in after],
+        }
+
+    made = run(
+        {"algorithm": {"name": method}},
+        {"metric": "loss"},
+        seed,
+        evaluations=table(
+            "evaluations",
+            round=numbers,
+            scope=names,
+            client=ids,
+            loss=[None if value != value else value for value in values],
+            **spent(numbers),
+        ),
+        rounds=table("rounds", round=done, selections=done, **spent(done)),
+        federation=table("federation", client=list(range(len(each))), num_test=[30] * len(each)),
+    )
+    made.meta.update(meta)
+    return made

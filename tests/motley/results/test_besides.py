@@ -830,3 +830,11 @@ def test_print_has_both_tables(tmp_path: Path) -> None:
     assert (
         "fedavg with equal weights is not in this comparison" in (bare / "besides.tex").read_text()
     )
+
+
+def test_a_line_has_the_number_of_its_method() -> None:
+    """The reference has 0 wherever it stands: the page colours and hides lines by it."""
+    found = Besides(group_runs([*SCAFFOLD_RUNS, *FEDAVG_RUNS]), CONTROLS)
+    for table in (found.table(), found.left_table()):
+        assert table is not None
+        assert {(row.label, row.method) for row in table.rows} <= {("fedavg", 0), ("scaffold", 1)}

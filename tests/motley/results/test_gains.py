@@ -169,3 +169,26 @@ def test_participation_counts_those_who_could_take_part():
     clients = fake.table("clients", round=[1, 2], client=[0, 2], outcome=["accepted"] * 2)
     found = participation(fake.run(federation=federation, clients=clients))
     assert (found.counts.tolist(), found.all_seen) == ([1, 1], 2.0)
+
+
+@pytest.mark.parametrize("ruined", ["", "ditto", "local_only"])
+def test_gains_over_some_clients_alone_are_none(ruined):
+    """A client without a loss was ruined, by the method or alone: the other two would flatter one
+    side."""
+    nan = float("nan")
+    runs = []
+    for name, loss in (("ditto", 0.2), ("local_only", 0.3)):
+        last = nan if name == ruined else loss
+        runs.append(fake.of_losses([2.0, last], [loss, loss, last], name))
+    (row,) = gain_rows(group_runs(runs))
+    assert [row.share.n, row.median.n, row.worst.n] == [0 if ruined else 1] * 3
+    assert bool(gain_pictures(group_runs(runs))) == (not ruined)
+
+
+def test_a_seed_whose_new_clients_were_ruined_is_not_left_out():
+    runs = [
+        fake.of_losses([2.0, 0.3], seed=0, scopes={"new_mean_1": 0.4}),
+        fake.of_losses([2.0, 0.3], seed=1, scopes={"new_mean_1": float("nan")}),
+    ]
+    assert served_new(runs[:1], 1)[0].mean == 0.4
+    assert [spread.n for spread in served_new(runs, 1)] == [0, 0]

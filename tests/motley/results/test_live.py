@@ -171,6 +171,17 @@ def test_the_command_prints_how_far_they_are(tmp_path, capsys):
     assert ["uniform", "2", "1", "of", "60", "10.00", "10.00", "1.00", "0", "s", "stopped"] in lines
 
 
+def test_scores_in_several_metrics_are_not_headed_by_one_of_them(tmp_path, capsys):
+    Living(tmp_path / "a").rounds(1)
+    losses = Living(tmp_path / "b", seed=1)
+    losses.rounds(1)
+    losses.meta["task"]["metric"] = "loss"
+    losses.end()
+    assert call(["watch", str(tmp_path), "--once"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["method", "seed", "round", "score", "best", "MB", "took", "left"] in lines
+
+
 def test_bad_input_is_one_sentence(tmp_path, capsys):
     for words, said in (
         (["watch", str(tmp_path / "none"), "--once"], "there is no folder "),
@@ -193,3 +204,15 @@ def test_spans_in_words():
         "24 h 0 min",
         "",
     ]
+
+
+def test_the_newest_figure_of_a_ruined_run_is_none(tmp_path):
+    run = Living(tmp_path / "a")
+    run.rounds(2)
+    at = {"round": 3, "selections": 3, "time_s": 30.0, "total_bits": 24e6}
+    rows = {"scope": "mean", "client": -1, "loss": float("nan"), "accuracy": float("nan")}
+    run.writer.add("evaluations", at | rows)
+    run.writer.flush()
+    (now,) = LiveFolder(tmp_path).look()
+    assert isnan(now.score)
+    assert now.best == 20.0

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import csv
+from dataclasses import replace
 from math import isnan
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from motley.core.errors import ConfigError
 from motley.results import measures
+from motley.results.columns import of_group
 from motley.results.labels import group_runs
 from motley.results.load import Run
-from motley.results.method_rows import differences, method_rows, not_compared, references
-from motley.results.tables import pairs
+from motley.results.method_rows import (
+    TargetRow,
+    differences,
+    method_rows,
+    metric_rows,
+    not_compared,
+    references,
+)
+from motley.results.tables import fairness, pairs, summary
+from motley.results.terminal import terminal_tables
 from motley_report.report import report, warnings
 from tests.motley.results import fake
 
@@ -81,6 +95,15 @@ def test_the_table_names_every_reference(tmp_path: Path) -> None:
         "scaffold, alpha 0.1 & fedavg, alpha 0.1 & $12.00"
         in (tmp_path / "differences.tex").read_text()
     )
+
+
+def test_a_csv_says_that_its_intervals_hold_together(tmp_path: Path) -> None:
+    """It has no caption: a bound of two comparisons, 7.17 away, would pass for a plain one, 4.97
+    away."""
+    for plain, head, high in ((False, "95% high (2 together)", 19.17), (True, "95% high", 16.97)):
+        report(grid(), tmp_path, format="csv", plain_intervals=plain)
+        first, _ = csv.DictReader((tmp_path / "differences.csv").read_text().splitlines())
+        assert round(float(first[f"Difference (points), {head}"]), 2) == high
 
 
 def test_a_method_alone_on_its_data_has_no_verdict() -> None:
@@ -164,3 +187,73 @@ def test_a_run_that_ended_in_ruin_has_no_end_and_is_in_no_pair() -> None:
     table = pairs(groups)
     assert table is not None
     assert "In no pair, for their loss was not finite at the end: fedprox, seed 2." in table.note
+
+
+def test_clients_of_a_method_that_was_ruined_in_a_seed_have_no_figures() -> None:
+    """Of ten clients one has no loss in seed 0: nine with 0.02 and the other seed would flatter
+    ditto, and a line left out would hide it."""
+    nan = float("nan")
+    runs = [fake.of_losses([2.0, 0.04], [0.04] * 10, "fedavg", seed) for seed in range(2)]
+    runs += [
+        fake.of_losses([2.0, nan], [0.02] * 9 + [nan], "ditto", 0),
+        fake.of_losses([2.0, 0.02], [0.02] * 10, "ditto", 1),
+    ]
+    groups = group_runs(runs)
+    rows = {row.label: row for row in method_rows(groups)}
+    assert rows["fedavg"].served("worst_decile").mean == pytest.approx(0.04)
+    assert isnan(rows["ditto"].served("mean").mean)
+    table = fairness(groups)
+    assert table is not None
+    shown = {row.label: [cell.text for cell in row.cells] for row in table.rows}
+    assert shown["ditto"] == ["–"] * 4
+    (by_domain,) = [of_group("domain", 0).of(rows["ditto"])]
+    assert isnan(by_domain.mean)  # type: ignore[union-attr]
+
+
+def test_a_metric_of_a_ruined_seed_has_no_end() -> None:
+    """AUROC 0.9 in seed 0, none in seed 1, where the loss is none either; where the loss is a
+    number, the metric is undefined, and the other seed counts."""
+
+    def run(seed: int, auroc: float | None, loss: float | None) -> Run:
+        at = {"round": [1], "scope": ["mean"], "client": [-1]}
+        metrics = [{"name": name, "share": True} for name in ("accuracy", "auroc")]
+        return fake.run(
+            {"split": {"test": "client"}},
+            {"metric": "accuracy", "metrics": metrics},
+            seed,
+            evaluations=fake.table("evaluations", **at, loss=[loss], accuracy=[0.5]),
+            metrics=fake.table("metrics", **at, metric=["auroc"], value=[auroc]),
+        )
+
+    _, lost = metric_rows([run(0, 0.9, 0.3), run(1, None, None)])
+    assert isnan(lost.numbers[0].mean)
+    assert lost.numbers[1].mean == pytest.approx(90.0)  # its best
+    _, undefined = metric_rows([run(0, 0.9, 0.3), run(1, None, 0.2)])
+    assert (undefined.numbers[0].mean, undefined.numbers[0].n) == (pytest.approx(90.0), 1)
+
+
+def test_a_run_that_missed_the_target_counts_with_all_it_spent() -> None:
+    """Loss 0.5 after round 2 of 10, and no number from round 3 on: not two minutes, all ten."""
+    nan = float("nan")
+    runs = [
+        fake.of_losses([2.0, 1.0, 0.5, *[0.1] * 8], seed=0),
+        fake.of_losses([2.0, 1.0, 0.5, *[nan] * 8], seed=1),
+    ]
+    row = TargetRow("fedavg", runs, 0.2)
+    assert [(cost.value, cost.reached) for cost in row.cost("time_s", 60.0).each] == [
+        (180.0, True),
+        (600.0, False),
+    ]
+    assert row.cost("rounds").mean == measures.Censored(6.5, False)
+
+
+def test_the_title_says_how_many_seeds_a_method_has() -> None:
+    runs = [*curves((0.5, 0.6), "fedavg"), *curves((0.5, 0.6, 0.7), "scaffold")]
+    runs[0] = replace(runs[0], meta={**runs[0].meta, "seed": 7})
+    assert summary(group_runs(runs)).title.endswith("mean ± deviation over 2 to 3 seeds")
+
+
+def test_the_terminal_compares_one_metric() -> None:
+    runs = [*curves((0.5,), "fedavg"), fake.of_losses([2.0, 1.0], method="scaffold")]
+    with pytest.raises(ConfigError, match="compared in one metric, got accuracy, loss"):
+        terminal_tables(runs)

@@ -6,6 +6,7 @@ import pytest
 import motley
 from motley.results import tables
 from motley.results.widths import width_rows
+from tests.motley.results import fake
 
 KEYS = {
     "task": {"name": "image", "model": {"name": "mlp", "hidden": [6]}},
@@ -45,3 +46,12 @@ def test_without_capacity_every_client_has_the_whole_model(tmp_path):
     plain = motley.run({**KEYS, "algorithm": "fedavg"}, out=tmp_path / "plain")
     assert width_rows([plain]) == []
     assert tables.widths({"fedavg": [plain]}) is None
+
+
+def test_a_seed_that_was_ruined_at_a_width_is_not_left_out():
+    runs = [
+        fake.of_losses([2.0, 0.3], seed=seed, scopes={"width_0.5_mean": loss})
+        for seed, loss in enumerate((0.4, float("nan")))
+    ]
+    whole, half = width_rows(runs)
+    assert (whole.value.mean, half.value.n) == (0.3, 0)

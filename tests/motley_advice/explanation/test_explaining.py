@@ -21,9 +21,11 @@ from motley.core.errors import ConfigError, UserError
 from motley.tasks import from_clients, own_task
 from motley_advice.explanation import compared_results, explaining
 from motley_advice.explanation.causes import KeyDifference
-from motley_advice.explanation.explaining import Explanation, explain
+from motley_advice.explanation.compared_results import Reading
+from motley_advice.explanation.explaining import Explanation, explain, figure_of
 from motley_advice.explanation.explanation_plan import plan_of
 from motley_advice.explanation.explanation_tables import notes, share_table, write_explanation
+from tests.motley.results import fake
 
 KEYS: dict[str, Any] = {
     "name": "mine",
@@ -642,3 +644,14 @@ def test_folders_that_are_no_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "both").rename(tmp_path / "runs")
     explanation = explain(run_id, KEYS, on_plan=lambda plan: None, out=tmp_path / "out")
     assert [cause.name for cause in explanation.plan.causes] == ["weights", "end of the run"]
+
+
+def test_a_scope_that_was_ruined_in_the_end_has_no_figure() -> None:
+    """The clients' own models have a loss in round 2, the shared one has none any more: 0.5 of
+    round 1 is not its end."""
+    rows = [(1, "mean", 0.4), (2, "mean", 0.3), (1, "shared_mean", 0.5), (2, "shared_mean", None)]
+    rounds, scopes, losses = map(list, zip(*rows, strict=True))
+    table = fake.table("evaluations", round=rounds, scope=scopes, client=[-1] * 4, loss=losses)
+    run = fake.run({"split": {"test": "client"}}, {"metric": "loss"}, evaluations=table)
+    assert figure_of(run, Reading("loss")) == 0.3
+    assert np.isnan(figure_of(run, Reading("loss", scope="shared_mean")))

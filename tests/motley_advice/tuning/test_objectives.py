@@ -14,6 +14,7 @@ from motley_advice.tuning.objectives import (
     DIVERGED,
     MISSED,
     ObjectiveValue,
+    Samples,
     mean_value,
     parse_objective,
 )
@@ -24,6 +25,7 @@ from motley_advice.tuning.outcome import (
     best_of,
     better_before,
 )
+from tests.motley.results import fake
 
 
 def run(
@@ -107,6 +109,19 @@ def test_a_trial_without_a_number_is_the_worst() -> None:
         .measured(run([None, None], [0.1, 0.2]), "validation")
         .diverged
     )
+
+
+def test_a_trial_that_was_ruined_in_the_end_is_not_judged_by_what_it_was_before() -> None:
+    """Losses 1 and 0.2, then none: 0.2 would make a rate at which training breaks the best."""
+    for scope in ("mean", "validation_mean"):
+        ended = fake.of_losses([2.0, 1.0, 0.2, float("nan")], scopes={"validation_mean": 0.3})
+        rows = ended.tables["evaluations"].to_pylist()
+        rows = [{**row, "scope": scope} for row in rows if row["scope"] == "mean"]
+        table = pa.Table.from_pylist(rows, schema=TABLES["evaluations"])
+        keys = {"split": {"test": "client"}}
+        run = fake.run(keys, {"metric": "loss"}, evaluations=table)
+        samples: Samples = "test" if scope == "mean" else "validation"
+        assert parse_objective("headline").measured(run, samples).diverged
 
 
 def _trial(number: int, *orders: float) -> TuningTrial:

@@ -110,6 +110,8 @@ def _squared(kind: str, run: Run, target: float | None) -> Censored:
 
 
 def _fairness(kind: str, run: Run, target: float | None) -> Censored:
+    if measures.ruined(run, scope="mean"):  # the clients that are left would flatter the method
+        return _NONE
     _name, better = measures.metric_of(run)
     served = measures.fairness(_percent(run) * measures.client_metric(run), better)
     return Censored(float(getattr(served, kind)), True)

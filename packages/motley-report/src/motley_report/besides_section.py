@@ -44,6 +44,7 @@ def print_besides(besides: Besides) -> list[PrintTable]:
                 heads=[("Compared", ""), ("Difference", unit), ("Pairs", "seeds")],
                 rows=[(label, [how, interval, str(interval.n)]) for label, how, interval in lines],
                 best={},
+                together=besides.together,
             )
         )
     return tables

@@ -10,6 +10,7 @@ import pyarrow as pa
 from motley.core.arrays import Floats
 from motley.results.blocks import DASH, Table, TableCell, TableRow
 from motley.results.client_table import client_table
+from motley.results.fairness import has_clients
 from motley.results.load import Run
 from motley.results.number_text import short_number
 from motley.results.recorded_metrics import metric_of, metrics_of, percent_of
@@ -29,12 +30,17 @@ def by_client(groups: Mapping[str, Sequence[Run]]) -> Table | None:
     metrics = metrics_of(first)[: 1 if len(groups) > 1 else None]
     heads: list[tuple[str, str, Floats]] = []
     for label, runs in groups.items() if first.client_names else ():
-        tables = [client_table(run) for run in runs if run.client_names == first.client_names]
+        tables = [
+            client_table(run)
+            for run in runs
+            if run.client_names == first.client_names and has_clients(run, "client")
+        ]
         for metric in metrics:
             columns = [
                 np.asarray(table[metric].to_numpy(), float)
-                for table in tables
                 if metric in table.column_names
+                else np.full(table.num_rows, np.nan)
+                for table in tables
             ]
             if columns and len({len(values) for values in columns}) == 1:
                 heads.append(

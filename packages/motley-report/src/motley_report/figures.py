@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from motley.core.arrays import Floats
 from motley.results.blocks import Picture
@@ -159,6 +160,17 @@ def client_groups(values: Floats) -> Floats:
     sums = np.add.reduceat(np.asarray(values, float), edges[:-1], axis=0)
     sizes = np.diff(edges).reshape(-1, *(1,) * (values.ndim - 1))
     return np.asarray(sums / sizes, float)
+
+
+def mean_by_share(rows: Sequence[NDArray[Any]]) -> Floats:
+    """Return the mean over rows (seeds) of sorted figures of clients ``[n]``, at equal shares of
+    the clients: seeds may differ in how many there are. Empty rows are left out; empty without
+    others."""
+    filled = [row for row in rows if len(row)]
+    places = max(map(len, filled), default=0)
+    at = (np.arange(places) + 0.5) / max(places, 1)
+    each = [np.interp(at, (np.arange(len(row)) + 0.5) / len(row), row) for row in filled]
+    return np.mean(each, axis=0) if each else np.empty(0)
 
 
 def grouping(clients: int) -> str:

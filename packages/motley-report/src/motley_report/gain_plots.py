@@ -11,7 +11,7 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.results import measures
 from motley.results.blocks import Picture
-from motley.results.gains import LEAST, LOCAL, SHARED, rivals
+from motley.results.gains import LEAST, LOCAL, SHARED, in_ruin, rivals
 from motley.results.load import Run
 from motley.results.method_groups import labels_by_number
 from motley_report.figures import (
@@ -22,6 +22,7 @@ from motley_report.figures import (
     grouping,
     lines_of,
     mark,
+    mean_by_share,
     new_figure,
     panel_grid,
     panel_name,
@@ -42,7 +43,8 @@ PANELS = 5
 
 def gain_pictures(groups: Groups) -> list[Picture]:
     """Draw the clients' gains over local training alone and over the own shared model, as far as
-    they are known: a panel for each method, the most harmed client first."""
+    they are known: a panel for each method, the most harmed client first; none where a run ended in
+    ruin."""
     return [
         picture
         for name, over in (("gains-local", LOCAL), ("gains-shared", SHARED))
@@ -55,6 +57,7 @@ def _drawn(groups: Groups, name: str, over: str) -> Picture | None:
     gained = {
         label: [measures.client_gains(run, rival, least=LEAST)[0] for run, rival in run_pairs]
         for label, run_pairs in pairs.items()
+        if not any(in_ruin(*pair) for pair in run_pairs)
     }
     gained = {
         label: [values for values in per_run if len(values)] for label, per_run in gained.items()
@@ -108,15 +111,8 @@ def _drawn(groups: Groups, name: str, over: str) -> Picture | None:
 def _panel(axes: Axes, per_run: Sequence[Floats], number: int) -> None:
     """Draw the sorted gains, the mean over seeds at each place, above 0 in the method's colour and
     below it in grey."""
-    places = max(len(values) for values in per_run)
-    at = (np.arange(places) + 0.5) / places
-    ranked = np.mean(
-        [
-            np.interp(at, (np.arange(len(values)) + 0.5) / len(values), np.sort(values))
-            for values in per_run
-        ],
-        axis=0,
-    )
+    ranked = mean_by_share([np.sort(values) for values in per_run])
+    places = len(ranked)
     edges = group_edges(places) * 100 / places
     heights = client_groups(ranked)
     steps = np.repeat(edges, 2)[1:-1]

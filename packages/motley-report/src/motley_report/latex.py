@@ -168,15 +168,22 @@ def _float(
             rf"  \label{{tab:{name}}}",
             rf"  \begin{{tabular}}{{l{''.join('l' if word else 'r' for word in words)}}}",
             r"    \toprule",
-            rf"    {' & '.join(heads)} \\",
+            rf"    {_row(heads)} \\",
             r"    \midrule",
-            *(rf"    {' & '.join(row)} \\" for row in rows),
+            *(rf"    {_row(row)} \\" for row in rows),
             r"    \bottomrule",
             r"  \end{tabular}",
             rf"\end{{{kind}}}",
             "",
         ]
     )
+
+
+def _row(cells: Sequence[str]) -> str:
+    """Return the cells of a line. A bracket or a star at its begin would be the option of the rule
+    or line break before it."""
+    line = " & ".join(cells)
+    return f"{{}}{line}" if line.startswith(("[", "*")) else line
 
 
 def figure(name: str, caption: str, wide: bool) -> str:

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from motley.core.errors import ConfigError
 from motley.results import measures
 from motley.results.blocks import Picture
 from motley.results.labels import clock
 from motley.results.load import Run
 from motley.results.method_groups import method_numbers
-from motley.results.method_rows import JUDGED, End
+from motley.results.method_rows import JUDGED, End, MethodRow, method_rows
 from motley.results.number_text import plus_minus, short_number
-from motley.results.recorded_metrics import metric_in_text, metric_in_title
+from motley.results.recorded_metrics import metric_in_text, metric_in_title, one_metric
 from motley_report.figures import (
     FAINT,
     NARROW,
@@ -35,6 +34,7 @@ from motley_report.figures import (
     in_lines,
     lines_of,
     mark,
+    mean_by_share,
     new_figure,
     panel_grid,
     panel_name,
@@ -256,26 +256,17 @@ def _panels(
         )
 
 
-def _dots(
-    groups: Groups, ends: Sequence[Sequence[measures.Ends]], name: str, percent: float
-) -> Picture:
+def _dots(groups: Groups, rows: Sequence[MethodRow], name: str) -> Picture:
     """Draw many methods as rows: stable with its whisker, beside peak and final; final in its place
     where a run has no stable."""
-    if np.isfinite([e.stable for run_ends in ends for e in run_ends]).all():
-        kind: End = "stable"
-    else:
-        kind = "final"
+    kind: End = "stable" if all(np.isfinite(row.end("stable").mean) for row in rows) else "final"
     with styled():
         names = [in_lines(label, 36) for label in groups]
         figure = new_figure(8.4, 0.9 + (0.09 + 0.13 * lines_of(names)) * len(groups))
         axes = figure.add_subplot()
-        for y, (i, own) in enumerate(zip(method_numbers(groups), ends, strict=True)):
-            judged = measures.spread([percent * getattr(e, kind) for e in own])
+        for y, (i, row) in enumerate(zip(method_numbers(groups), rows, strict=True)):
+            judged, final, peak = (row.end(end) for end in (kind, "final", "peak"))
             shade = colour(i)
-            final, peak = (
-                measures.spread([percent * getattr(e, kind) for e in own])
-                for kind in ("final", "peak")
-            )
             std = float(np.nan_to_num(judged.std))
             text = f"{kind} {plus_minus(judged)}"
             draw_line(
@@ -314,26 +305,21 @@ def headline_bars(groups: Groups) -> Picture:
     """Draw peak, final and stable side by side, and the drop from peak to final; whiskers are one
     standard deviation over seeds."""
     name, percent, _ = _metric(groups)
-    ends = [[measures.ends_of(run) for run in runs] for runs in groups.values()]
+    rows = method_rows(groups)
     numbers = method_numbers(groups)
     if len(groups) > DIRECT:
-        return _dots(groups, ends, name, percent)
+        return _dots(groups, rows, name)
     with styled():
         figure = new_figure(8.4, 3.05)
         left, right = figure.subplots(1, 2, width_ratios=[3, 1.15])
-        stable = any(np.isfinite([e.stable for e in run_ends]).all() for run_ends in ends)
-        _grouped_bars(
-            axes=left,
-            numbers=numbers,
-            ends=ends,
-            kinds=("peak", "final", "stable") if stable else ("peak", "final"),
-            percent=percent,
-        )
+        stable = any(np.isfinite(row.end("stable").mean) for row in rows)
+        kinds = ("peak", "final", "stable") if stable else ("peak", "final")
+        _grouped_bars(left, numbers, rows, kinds)
         left.set(
             ylabel=name,
             title=f"Best, last, and {JUDGED['stable']}" if stable else "Best and last evaluation",
         )
-        _grouped_bars(axes=right, numbers=numbers, ends=ends, kinds=("drop",), percent=percent)
+        _grouped_bars(right, numbers, rows, ("drop",))
         right.set(ylabel="points" if percent == 100 else name, title="Lost since the peak")
         add_legend(figure, *_handles(groups), size=9)
         return to_svg(
@@ -344,13 +330,9 @@ def headline_bars(groups: Groups) -> Picture:
 def target_bars(groups: Groups, target: float) -> Picture:
     """Draw rounds, time and traffic to the target, means over seeds with one standard deviation; a
     bar that is only a lower bound, because a seed never got there, is pale and has an arrow."""
-    better = _metric(groups)[2]
     kinds: tuple[measures.Axis, ...] = ("round", "seconds", "bits")
     ways = [
-        [
-            [measures.to_target(measures.curve(run, axis), target, better) for run in runs]
-            for runs in groups.values()
-        ]
+        [[measures.until_target(run, axis, target) for run in runs] for runs in groups.values()]
         for axis in kinds
     ]
     with styled():
@@ -428,7 +410,7 @@ def participation_bars(groups: Groups) -> Picture:
         for i, label, axes, participations in zip(
             method_numbers(groups), names, grid, counts, strict=True
         ):
-            ranked = _mean_of_ragged([np.sort(p.counts)[::-1] for p in participations])
+            ranked = mean_by_share([np.sort(p.counts)[::-1] for p in participations])
             steps = group_edges(len(ranked)), np.append(client_groups(ranked), 0)
             mark(axes.fill_between(*steps, step="post", color=colour(i), linewidth=0), i)
             axes.axhline(
@@ -498,15 +480,19 @@ def concentration(groups: Groups) -> Picture | None:
 
 def client_curves(groups: Groups) -> Picture | None:
     """Draw each client's own metric from the worst served to the best (mean over seeds at each
-    rank); None without such rows.
+    share of the clients); None without such rows. A method of which a run ended in ruin has no
+    line.
 
     Of more than :data:`motley_report.figures.ONE_BY_ONE` clients, means of groups of neighbouring
     ranks are drawn."""
     name, percent, better = _metric(groups)
     values = [[measures.client_metric(run) for run in runs] for runs in groups.values()]
+    lost = [any(measures.ruined(run, scope="mean") for run in runs) for runs in groups.values()]
     sorted_values = [
-        _mean_of_ragged([np.sort(v[np.isfinite(v)])[:: 1 if better else -1] for v in runs])
-        for runs in values
+        np.empty(0)
+        if ruined
+        else mean_by_share([np.sort(v[np.isfinite(v)])[:: 1 if better else -1] for v in each])
+        for ruined, each in zip(lost, values, strict=True)
     ]
     if not any(len(v) for v in sorted_values):
         return None
@@ -540,26 +526,18 @@ def client_curves(groups: Groups) -> Picture | None:
 
 
 def _grouped_bars(
-    axes: Axes,
-    numbers: Sequence[int],
-    ends: Sequence[Sequence[measures.Ends]],
-    kinds: Sequence[str],
-    percent: float,
+    axes: Axes, numbers: Sequence[int], rows: Sequence[MethodRow], kinds: Sequence[str]
 ) -> None:
-    width = 0.82 / max(len(ends), 1)
-    tips = [
-        value
-        for runs in ends
-        for e in runs
-        for kind in kinds
-        if np.isfinite(value := getattr(e, kind))
-    ]
+    """Draw ends of methods over their seeds as bars or points; none where a method has no such end,
+    as in the table."""
+    width = 0.82 / max(len(rows), 1)
+    ends = [[row.end(kind) for kind in kinds] for row in rows]
+    tips = [tip for spreads in ends for s in spreads for tip in s.each if np.isfinite(tip)]
     points = bool(tips) and 0 < (1 - NEAR) * max(tips) < min(tips)
-    for place, (i, runs) in enumerate(zip(numbers, ends, strict=True)):
+    for place, (i, spreads) in enumerate(zip(numbers, ends, strict=True)):
         at = np.arange(len(kinds)) + (place - (len(ends) - 1) / 2) * width
-        spreads = [measures.spread([percent * getattr(e, kind) for e in runs]) for kind in kinds]
         for x, s, kind in zip(at, spreads, kinds, strict=True):
-            if s.n < (len(runs) if kind == "stable" else 1):
+            if not s.n:
                 continue
             std = float(np.nan_to_num(s.std))
             words = f"{kind} {plus_minus(s)}"
@@ -659,22 +637,7 @@ def _axis_words(axis: measures.Axis, longest: float, time: str) -> tuple[float, 
 def _metric(groups: Groups) -> tuple[str, float, bool]:
     """Return (label of the ordinate, factor, whether more is better); one report compares one
     metric."""
-    kinds = {measures.metric_of(run) for runs in groups.values() for run in runs}
-    if len(kinds) != 1:
-        names = ", ".join(sorted(name for name, _ in kinds)) or "no runs"
-        raise ConfigError(f"runs are compared in one metric, got {names}; give runs of one task")
-    name, better = kinds.pop()
+    name, better = one_metric(run for runs in groups.values() for run in runs)
     percent = measures.percent_of(next(iter(groups.values()))[0])
     name = metric_in_text(name)
     return f"{name} (%)" if percent > 1 else name, percent, better
-
-
-def _mean_of_ragged(rows: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-    """Return the mean over rows [seeds, n]; where federations differ in size, over those that have
-    the rank."""
-    if not rows or not max(len(row) for row in rows):
-        return np.empty(0)
-    table = np.full((len(rows), max(len(row) for row in rows)), np.nan)
-    for filled, row in zip(table, rows, strict=True):
-        filled[: len(row)] = row
-    return np.asarray(np.nanmean(table, axis=0), float)

@@ -9,6 +9,7 @@ from motley.core.errors import ConfigError, suggest
 from motley.results.besides import Besides
 from motley.results.blocks import Block, Picture, Section, SideBySide, UniqueNames
 from motley.results.load import Run
+from motley.results.number_text import number_range
 from motley_report import latex
 from motley_report.besides_section import print_besides
 from motley_report.figures import for_print
@@ -138,12 +139,13 @@ def _pictures(blocks: Iterable[Block]) -> Iterator[Picture]:
 def _caption(title: str, picture: Picture, groups: Groups) -> str:
     """Return the picture's title (or what it shows), the methods' seeds, and what the spread over
     them is."""
-    seeds = max(len(runs) for runs in groups.values())
+    counts = [len(runs) for runs in groups.values()]
+    seeds = number_range(counts)
     kind = picture.name.partition("-")[0]
     shown = title if title and title not in groups else picture.about
     if kind == "classes":
         return f"{shown}, in the first run."
-    if seeds < 2:
+    if max(counts) < 2:
         return f"{shown}. One seed."
     if kind in ("shares", "scores"):
         return f"{shown}. All {seeds} seeds."

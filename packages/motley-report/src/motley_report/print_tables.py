@@ -32,6 +32,7 @@ class PrintTable:
     heads: title and unit of each column of cells.
     rows: label and cells of each method.
     best: column -> rows whose numbers are bold.
+    together: how many intervals of a column hold together, with 95 %.
     """
 
     name: str
@@ -39,6 +40,7 @@ class PrintTable:
     heads: Sequence[tuple[str, str]]
     rows: Sequence[tuple[str, Sequence[Value]]]
     best: Mapping[int, Set[int]]
+    together: int = 1
 
 
 def print_tables(groups: Groups, target: float | None = None) -> list[PrintTable]:
@@ -69,16 +71,18 @@ def print_table(table: MethodTable) -> PrintTable:
             for label, row in table.shown
         ],
         best=table.bold,
+        together=table.together,
     )
 
 
 def as_csv(table: PrintTable) -> str:
     """Return the table as CSV in full precision: for each column its mean, the bounds of its
-    interval and its number of seeds; a lower bound has ``>`` in a column of its own."""
+    interval and its number of seeds; a lower bound has ``>`` in a column of its own. Heads of
+    bounds say of how many intervals that hold together they are."""
     columns = list(zip(*(cells for _, cells in table.rows), strict=True))
     heads = ["method"]
     for (title, unit), column in zip(table.heads, columns, strict=True):
-        heads += _csv_heads(f"{title} ({unit})" if unit else title, column)
+        heads += _csv_heads(f"{title} ({unit})" if unit else title, column, table.together)
     rows = [heads]
     for label, cells in table.rows:
         row = [label]
@@ -88,11 +92,13 @@ def as_csv(table: PrintTable) -> str:
     return csv_text(rows)
 
 
-def _csv_heads(name: str, column: Sequence[Value]) -> list[str]:
+def _csv_heads(name: str, column: Sequence[Value], together: int = 1) -> list[str]:
     if all(isinstance(cell, str) for cell in column):
         return [name]
     bounds = [f"{name}, bound"] if any(isinstance(cell, Censored) for cell in column) else []
-    return [name, *bounds, f"{name}, 95% low", f"{name}, 95% high", f"{name}, seeds"]
+    joint = f" ({together} together)" if together > 1 else ""
+    ends = [f"{name}, 95% {end}{joint}" for end in ("low", "high")]
+    return [name, *bounds, *ends, f"{name}, seeds"]
 
 
 def _csv_cells(cell: Value, width: int) -> list[str]:

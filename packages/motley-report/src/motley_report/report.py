@@ -3,6 +3,7 @@ pictures beside it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,8 @@ from motley_report.print_files import write_print_files
 from motley_report.sections import all_sections, provenance, single_runs
 
 Groups = Mapping[str, Sequence[Run]]
+MOST_VALUES = 5
+"""Values of a fact that stand under the title, at most."""
 
 
 def _check_backend() -> None:
@@ -177,25 +180,43 @@ def report_page(
 
 
 def facts(groups: Groups) -> list[tuple[str, str]]:
-    """Return the facts under the title: task, clients, methods and seeds."""
-    first = next(iter(groups.values()))[0]
-    config = first.config
-    task = config.get("task") or {}
-    parts = [task[key] for key in ("data", "model") if task.get(key)]
-    named = [part["name"] if isinstance(part, Mapping) else part for part in parts]
-    learned = ", ".join(str(name) for name in named) or str(task.get("name", ""))
+    """Return the facts under the title: task, clients, methods and seeds; of what runs differ in,
+    every value."""
+    runs = [run for members in groups.values() for run in members]
     seeds = sorted({run.seed for runs in groups.values() for run in runs})
     kind = {"wall": "real clients", "virtual": ""}.get(clock(groups), "simulated, and real clients")
     facts = [
         ("deployment", kind),
-        ("task", learned),
-        ("clients", whole(config["population"]) if config.get("population") else ""),
-        ("per round", str(config.get("cohort") or config.get("participation") or "")),
-        ("parameters", whole(first.meta["parameters"]) if first.meta.get("parameters") else ""),
+        ("task", _each(map(_learned, runs))),
+        ("clients", _each(_count(run.config.get("population")) for run in runs)),
+        ("per round", _each(map(_per_round, runs))),
+        ("parameters", _each(_count(run.meta.get("parameters")) for run in runs)),
         ("methods", str(len(groups))),
         ("seeds", ", ".join(map(str, seeds))),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _each(values: Iterable[str]) -> str:
+    """Return the values of runs, each once; of many the first ones."""
+    distinct = [value for value in dict.fromkeys(values) if value]
+    more = [f"{len(distinct) - MOST_VALUES} more"] if len(distinct) > MOST_VALUES else []
+    return " / ".join([*distinct[:MOST_VALUES], *more])
+
+
+def _learned(run: Run) -> str:
+    task = run.config.get("task") or {}
+    parts = [task[key] for key in ("data", "model") if task.get(key)]
+    named = [part["name"] if isinstance(part, Mapping) else part for part in parts]
+    return ", ".join(str(name) for name in named) or str(task.get("name", ""))
+
+
+def _count(number: float | None) -> str:
+    return whole(number) if number else ""
+
+
+def _per_round(run: Run) -> str:
+    return str(run.config.get("cohort") or run.config.get("participation") or "")
 
 
 def warnings(groups: Groups) -> list[str]:
@@ -225,6 +246,20 @@ def _dropped(run: Run) -> NDArray[np.bool_]:
     return np.asarray(run.column("clients", "outcome") == "dropped")
 
 
+def _repeated(runs: Sequence[Run]) -> list[str]:
+    """Return the sentence about seeds of one method of which there are several runs, as of earlier
+    code or data; nothing without."""
+    counts = Counter(run.seed for run in runs)
+    seeds = [str(seed) for seed, count in counts.items() if count > 1]
+    if not seeds:
+        return []
+    return [
+        f"several runs of seed {', '.join(seeds)}, such as of other code or data: means and "
+        "deviations count each, paired differences the last; report on a folder without those of "
+        "before."
+    ]
+
+
 def _troubles(runs: Sequence[Run]) -> list[str]:
     """Return a sentence for each thing that a reader must know about the runs of one method."""
     sentences = []
@@ -245,6 +280,7 @@ def _troubles(runs: Sequence[Run]) -> list[str]:
         sentences.append(
             f"an update was rejected {times} ({who}): {reasons}. It was paid for, not used."
         )
+    sentences += _repeated(runs)
     sentences += [f"seed {run.seed}: {trouble}." for run in runs for trouble in model_health(run)]
     lost = [
         (int(client), run.client_name(int(client)))

@@ -216,12 +216,18 @@ def served(groups: Groups) -> Section:
 
 
 def federation(groups: Groups) -> Section:
-    """Return the section on the class distribution of the first run; empty for data without
-    classes."""
-    return Section(
-        "The federation",
-        non_empty(selection_plots.class_distribution(next(iter(groups.values()))[0])),
+    """Return the section on the class distribution of the first run, which is named where methods
+    have other data; empty for data without classes."""
+    label, (first, *_) = next(iter(groups.items()))
+    held = first.tables["federation"]["labels"]
+    others = any(
+        not run.tables["federation"]["labels"].equals(held)
+        for runs in groups.values()
+        for run in runs
+        if run.seed == first.seed
     )
+    picture = selection_plots.class_distribution(first, label if others else "")
+    return Section("The federation", non_empty(picture))
 
 
 def costs(groups: Groups) -> Section:

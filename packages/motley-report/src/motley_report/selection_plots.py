@@ -335,14 +335,16 @@ def label_counts(run: Run) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     return flat.reshape(np.count_nonzero(listed), -1) if listed.any() else np.zeros((0, 0)), listed
 
 
-def class_distribution(run: Run) -> Picture | None:
-    """Draw the data of each client as :func:`class_picture` does; None when unlabelled."""
+def class_distribution(run: Run, method: str = "") -> Picture | None:
+    """Draw the data of each client as :func:`class_picture` does; None when unlabelled. ``method``:
+    that it is of, where others have other data."""
     counts, listed = label_counts(run)
     if not listed.any():
         return None
     noise = np.nan_to_num(np.asarray(run.column("federation", "noise"), float))[listed]
     classes = run.meta.get("task", {}).get("classes", [])
-    title = "Who holds what" + (f" (seed {run.seed})" if "seed" in run.meta else "")
+    of = ", ".join(filter(None, (method, f"seed {run.seed}" if "seed" in run.meta else "")))
+    title = "Who holds what" + (f" ({of})" if of else "")
     ids = np.asarray(run.column("federation", "client"), np.int64)[listed].tolist()
     return class_picture(
         counts=counts,

@@ -131,7 +131,7 @@ def figure_of(run: Run, reading: Reading) -> float:
             f"got {scope!r}, of which {run.directory} has no {reading.metric}; there are: {scopes}",
             "--scope",
         )
-    if measures.ruined(run, reading.metric):
+    if measures.ruined(run, reading.metric, scope):
         return float("nan")
     ends = measures.ends(evaluations_of(run, reading), measures.better_of(run, reading.metric))
     return ends.final if reading.round == "last" else ends.peak

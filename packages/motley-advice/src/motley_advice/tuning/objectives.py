@@ -72,10 +72,12 @@ class Objective:
     def measured(self, run: Run, samples: Samples) -> ObjectiveValue:
         """Return the objective of a run: a metric in the mean of its last ten evaluations, the
         worst tenth of clients at its last evaluation, a cost up to the first evaluation at the
-        target."""
+        target. Of a run that ended in ruin the first two are no number."""
         better = measures.better_of(run, self.metric or measures.metric_of(run)[0])
         if self.kind in _COSTS:
             return self._cost(run, samples, better)
+        if measures.ruined(run, self.metric, _scope(run, samples)):
+            return ObjectiveValue(nan, True, DIVERGED)
         if self.kind == "worst_tenth":
             clients = client_values(run, "client" if samples == "test" else "validation_client")
             value = measures.fairness(clients, better).worst_decile
@@ -87,10 +89,7 @@ class Objective:
         return ObjectiveValue(nan, True, DIVERGED)
 
     def _curve(self, run: Run, samples: Samples, axis: measures.Axis) -> measures.Curve:
-        scope = measures.written_scope(run)
-        if samples == "validation":
-            scope = "validation" if scope == "global" else "validation_mean"
-        along = measures.curve(run, axis, self.metric, scope)
+        along = measures.curve(run, axis, self.metric, _scope(run, samples))
         return measures.trained(along) if axis == "round" else along
 
     def _cost(self, run: Run, samples: Samples, better: bool) -> ObjectiveValue:
@@ -105,6 +104,14 @@ class Objective:
             cost.reached,
             cost.value / scale if cost.reached else MISSED * (1 + abs(self.target - best)),
         )
+
+
+def _scope(run: Run, samples: Samples) -> str:
+    """Return the scope of the headline, on test or on validation samples."""
+    scope = measures.written_scope(run)
+    if samples == "test":
+        return scope
+    return "validation" if scope == "global" else "validation_mean"
 
 
 def mean_value(values: Sequence[ObjectiveValue]) -> ObjectiveValue:

@@ -96,8 +96,9 @@ def _table(runs: Sequence[RunProgress], width: int, most: int | None = None) -> 
         min_width=12,
         max_width=max(16, width - _NUMBERS),
     )
-    metric = next((progress.metric for progress in runs if progress.seed is not None), "score")
-    for head in ("seed", "round", metric, "best", "MB", "took", "left"):
+    metrics = {progress.metric for progress in runs if progress.seed is not None}
+    score = metrics.pop() if len(metrics) == 1 else "score"
+    for head in ("seed", "round", score, "best", "MB", "took", "left"):
         table.add_column(printable(head), justify="right", no_wrap=True)
     for progress in ordered[:most]:
         table.add_row(

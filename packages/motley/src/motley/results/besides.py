@@ -34,7 +34,7 @@ from motley.results.blocks import Table, TableCell, TableRow
 from motley.results.labels import IGNORED, clock
 from motley.results.load import Run
 from motley.results.measures import Interval
-from motley.results.method_groups import plain_intervals, reference_of
+from motley.results.method_groups import method_numbers, plain_intervals, reference_of
 from motley.results.method_rows import JUDGED, End, differences
 from motley.results.number_text import MB, short_number, whole
 from motley.results.recorded_metrics import metric_in_text
@@ -338,8 +338,10 @@ class Besides:
             ]
             return Table(("", *(label for label, _ in lines)), rows, note)
         rows = [
-            TableRow(label, line, place)
-            for place, ((label, _), line) in enumerate(zip(lines, cells, strict=True))
+            TableRow(label, line, number)
+            for number, (label, _), line in zip(
+                method_numbers(self.groups), lines, cells, strict=True
+            )
         ]
         return Table(("method", *titles), rows, note)
 
@@ -491,14 +493,14 @@ class Besides:
         return measures.paired(mine, theirs, self._level) if all_finite else measures.paired([], [])
 
     @cached_property
-    def _compared(self) -> int:
+    def together(self) -> int:
         """How many differences the table of verdicts has, whose intervals hold together."""
         return 1 if plain_intervals(self.groups) else len(differences(self.groups))
 
     @property
     def _level(self) -> float:
         """The level of an interval: as in the table of verdicts, where the wholes stand, too."""
-        return measures.level_together(self._compared)
+        return measures.level_together(self.together)
 
     @cached_property
     def left(self) -> list[Left]:
@@ -575,7 +577,7 @@ class Besides:
     def left_table(self) -> Table | None:
         """Return the differences as a whole, and below each what is left of it at equal settings
         and budgets; None where nothing was made equal."""
-        places = list(self.groups)
+        numbers = dict(zip(self.groups, method_numbers(self.groups), strict=True))
         rows = [
             TableRow(
                 label,
@@ -585,7 +587,7 @@ class Besides:
                     TableCell(self._range(interval), interval.low),
                     TableCell(str(interval.n), interval.n),
                 ],
-                places.index(label),
+                numbers[label],
             )
             for label, how, interval in self.left_lines()
         ]
@@ -635,8 +637,8 @@ class Besides:
             "by seed, "
             + (
                 "with the 95 % interval of each mean by itself."
-                if self._compared < 2
-                else f"intervals as of one of the {self._compared} differences that hold together "
+                if self.together < 2
+                else f"intervals as of one of the {self.together} differences that hold together "
                 "with 95 %."
             ),
             at_budgets

@@ -447,7 +447,8 @@ def of_group(column: Literal["domain", "cluster"], kind: int) -> Column:
 
     def mean(row: MethodRow) -> Spread:
         each = [measures.by_group(run, column) for run in row.runs]
-        return measures.spread([row.percent * means.get(kind, nan) for means in each])
+        values = [row.percent * means.get(kind, nan) for means in each]
+        return measures.spread_at_end(values, row.runs)
 
     return Column(f"{column} {kind}", mean, unit="{percent}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Any
 
 from motley.results import measures
@@ -43,8 +44,8 @@ work."""
 @dataclass(frozen=True)
 class GainRow:
     """A method's gains over its seeds: ``share`` of better-off clients in percent, ``median`` and
-    ``worst`` gain in points where the metric is a share; ``clients`` counted and ``left_out``,
-    means over seeds."""
+    ``worst`` gain in points where the metric is a share, NaN where a run ended in ruin;
+    ``clients`` counted and ``left_out``, means over seeds."""
 
     label: str
     over: str
@@ -118,11 +119,19 @@ def gain_rows(groups: Groups) -> list[GainRow]:
     ]
 
 
+def in_ruin(run: Run, rival: Run | None) -> bool:
+    """Return whether clients of a run, or of the one that it is compared with, ended without a
+    finite figure, so that gains over the others flatter one of the two."""
+    theirs = "shared_mean" if rival is None else "mean"
+    return measures.ruined(run, scope="mean") or measures.ruined(rival or run, scope=theirs)
+
+
 def _row(label: str, over: str, pairs: Sequence[tuple[Run, Run | None]]) -> GainRow:
     percent = measures.percent_of(pairs[0][0])
     per_run = [measures.gains(run, rival, least=LEAST) for run, rival in pairs]
+    lost = any(in_ruin(*pair) for pair in pairs)
     share, median, worst = (
-        measures.spread([unit * getattr(gains, kind) for gains in per_run])
+        measures.spread([nan if lost else unit * getattr(gains, kind) for gains in per_run])
         for kind, unit in (("share", 100.0), ("median", percent), ("worst", percent))
     )
     clients, left_out = (

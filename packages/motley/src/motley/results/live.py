@@ -44,7 +44,7 @@ class RunProgress:
     planned: at which the run ends; None where it ends by something else.
     metric: name of the headline.
     score, best: its newest and its best value, in percent where it is a share; NaN before the first
-        evaluation after round 0.
+        evaluation after round 0, and the newest of a run whose model is ruined.
     time_s: seconds of the run's own clock.
     megabytes: sent and received.
     wall_s: wall seconds of all rounds.
@@ -165,7 +165,7 @@ def _progress(folder: Path, run: Run | None, label: str) -> RunProgress:
         state = "stopped"
     score = best = nan
     if len(along.y):
-        score = percent * float(along.y[-1])
+        score = nan if measures.ruined(run) else percent * float(along.y[-1])
         best = percent * float(along.y.max() if better else along.y.min())
     return RunProgress(
         directory=folder,

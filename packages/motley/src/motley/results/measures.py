@@ -87,10 +87,12 @@ __all__ = [
     "ruined",
     "shares",
     "spread",
+    "spread_at_end",
     "stepwise",
     "target_spread",
     "to_target",
     "trained",
+    "until_target",
     "written_scope",
 ]
 
@@ -217,19 +219,36 @@ def ends_of(run: Run, metric: str | None = None) -> Ends:
     return Ends(none, run_ends.peak, *[none] * 4) if ruined(run, metric) else run_ends
 
 
-def ruined(run: Run, metric: str | None = None) -> bool:
+def ruined(run: Run, metric: str | None = None, scope: str | None = None) -> bool:
     """Return whether neither the headline metric (or ``metric``) nor the loss is a finite number at
-    the last evaluation of a simulation: what it was before is not how the run ended."""
+    the last evaluation of a simulation, in the headline's scope or in ``scope``: what it was before
+    is not how the run ended."""
     if run.deployed:
         return False
     last = []
-    scope = written_scope(run)
+    scope = scope or written_scope(run)
     for name in (metric or metric_of(run)[0], "loss"):
         rows, column = rows_of(run, name, scope)
         values = np.asarray(rows[column].to_numpy(), float)
         at = np.asarray(rows["round"].to_numpy())
         last.append(values[at == at.max()] if len(at) else np.zeros(1))
     return not any(np.isfinite(values).any() for values in last)
+
+
+def spread_at_end(
+    values: Sequence[float], runs: Sequence[Run], metric: str | None = None, scope: str = "mean"
+) -> Spread:
+    """Return mean and standard deviation over seeds of a figure at the end of runs; NaN where one
+    of them ended in ruin (:func:`ruined`), for the clients and seeds that are left would flatter
+    the method.
+
+    Parameters
+    ----------
+    values: one for each run.
+    metric, scope: by which a run is ruined; a run without such rows is not.
+    """
+    lost = any(ruined(run, metric, scope) for run in runs)
+    return spread([float("nan")] * len(values) if lost else values)
 
 
 def trained(along: Curve) -> Curve:
@@ -256,6 +275,14 @@ def to_target(along: Curve, target: float, higher_is_better: bool = True) -> Cen
     if len(hit):
         return Censored(float(along.x[hit[0]]), True)
     return Censored(float(along.x[-1]) if len(along.x) else float("nan"), False)
+
+
+def until_target(run: Run, axis: Axis, target: float) -> Censored:
+    """Return what a run had spent at its first evaluation with the headline at ``target`` or
+    better; one that has no such evaluation counts with all that it spent, censored."""
+    until = to_target(curve(run, axis), target, metric_of(run)[1])
+    spent = [until.value, *np.asarray(run.column("rounds", AXES[axis])[-1:], float)]
+    return until if until.reached else Censored(float(np.fmax.reduce(spent)), False)
 
 
 def target_spread(costs: Sequence[Censored]) -> Censored:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from math import isfinite, nan
 from typing import Literal
 
@@ -115,7 +115,7 @@ class MethodRow:
     def served(self, kind: str) -> Spread:
         """Return a field of :class:`motley.results.measures.Fairness` at the last evaluation that
         has clients, in percent where the metric is a share."""
-        return measures.spread([getattr(served, kind) for served in self._served])
+        return measures.spread_at_end([getattr(served, kind) for served in self._served], self.runs)
 
     def took_part(self, kind: str) -> Spread:
         """Return a field of :class:`motley.results.measures.Participation`; the round after which
@@ -182,11 +182,7 @@ class TargetRow(MethodRow):
     def cost(self, kind: str, size: float = 1.0) -> Until:
         """Return rounds, selections, ``time_s``, ``paper_bits`` or ``total_bits`` up to the target,
         over ``size``."""
-        better = measures.metric_of(self.runs[0])[1]
-        each = [
-            measures.to_target(measures.curve(run, _AXES[kind]), self.target, better)
-            for run in self.runs
-        ]
+        each = [measures.until_target(run, _AXES[kind], self.target) for run in self.runs]
         return Until(tuple(each), size)
 
     @property
@@ -226,15 +222,17 @@ def metric_rows(runs: Sequence[Run]) -> list[MetricRow]:
             measures.fairness(percent * measures.client_metric(run, name), better) for run in runs
         ]
         pooled = [measures.pooled(run, name) for run in runs]
-        columns = (
-            [percent * end.final for end in ends],
-            [percent * end.peak for end in ends],
-            [percent * mean.value for mean in pooled],
-            [served_run.worst_decile for served_run in served],
+        at_end = partial(
+            measures.spread_at_end, runs=runs, metric=name, scope=measures.written_scope(runs[0])
         )
-        spreads = tuple(measures.spread(column) for column in columns)
+        spreads = (
+            at_end([percent * end.final for end in ends]),
+            measures.spread([percent * end.peak for end in ends]),
+            at_end([percent * mean.value for mean in pooled]),
+            at_end([served_run.worst_decile for served_run in served]),
+        )
         undefined = measures.spread([mean.undefined for mean in pooled]).mean
-        rows.append(MetricRow(name, spreads, undefined, percent))  # type: ignore[arg-type]
+        rows.append(MetricRow(name, spreads, undefined, percent))
     return rows
 
 

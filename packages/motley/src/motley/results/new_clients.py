@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import nan
 
 from motley.results import measures
 from motley.results.fairness import client_values
@@ -26,11 +27,14 @@ def served_new(runs: Sequence[Run], epochs: int) -> tuple[Spread, Spread]:
     is a share."""
     better = measures.metric_of(runs[0])[1]
     percent = measures.percent_of(runs[0])
-    means = [measures.curve(run, scope=f"new_mean_{epochs}").y for run in runs]
+    scope = f"new_mean_{epochs}"
+    curves = [measures.curve(run, scope=scope).y for run in runs]
+    means = [percent * float(y[-1]) if len(y) else nan for y in curves]
     worst = [
-        measures.fairness(client_values(run, f"new_client_{epochs}"), better).worst_decile
+        percent * measures.fairness(client_values(run, f"new_client_{epochs}"), better).worst_decile
         for run in runs
     ]
-    return measures.spread([percent * y[-1] for y in means if len(y)]), measures.spread(
-        [percent * value for value in worst]
+    return (
+        measures.spread_at_end(means, runs, scope=scope),
+        measures.spread_at_end(worst, runs, scope=scope),
     )

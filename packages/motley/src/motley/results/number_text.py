@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import floor, isfinite, log10
 
 from motley.results.measures import Spread
@@ -42,6 +43,11 @@ def whole(number: float) -> str:
     """Format a count (or the mean of counts) with thin spaces between thousands and no idle
     decimals; a dash for no number."""
     return with_decimals(number, 1).removesuffix(".0") if isfinite(number) else "–"
+
+
+def number_range(numbers: Collection[int]) -> str:
+    """Format whole numbers, one at least, by the least and the most of them: ``3``, ``2 to 5``."""
+    return " to ".join(dict.fromkeys((str(min(numbers)), str(max(numbers)))))
 
 
 def plus_minus(spread: Spread, digits: int | None = None) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from motley.core.errors import ConfigError
 from motley.results.load import Run
 
 _ABBREVIATIONS = {"auroc": "AUROC", "mae": "MAE", "rmse": "RMSE", "r2": "R2"}
@@ -37,6 +38,20 @@ def metric_of(run: Run) -> tuple[str, bool]:
     """Return (name of the headline metric, whether more of it is better)."""
     metric = str((run.meta.get("task") or {}).get("metric", "accuracy"))
     return metric, better_of(run, metric)
+
+
+def one_metric(runs: Iterable[Run]) -> tuple[str, bool]:
+    """Return the headline metric of runs as :func:`metric_of` does.
+
+    Raises
+    ------
+    ConfigError: the runs have several, or there are no runs.
+    """
+    kinds = {metric_of(run) for run in runs}
+    if len(kinds) != 1:
+        names = ", ".join(sorted(name for name, _ in kinds)) or "no runs"
+        raise ConfigError(f"runs are compared in one metric, got {names}; give runs of one task")
+    return kinds.pop()
 
 
 def percent_of(run: Run, metric: str | None = None) -> float:

@@ -16,6 +16,7 @@ from motley.results import columns as col
 from motley.results.best import BOLD, best_rows
 from motley.results.blocks import Table, TableRow
 from motley.results.columns import Column, Compared
+from motley.results.fairness import has_clients
 from motley.results.gains import LEAST, gain_rows
 from motley.results.labels import clock_in_words
 from motley.results.load import Run
@@ -35,6 +36,7 @@ from motley.results.method_rows import (
     ruined_seeds,
 )
 from motley.results.new_clients import adapted_epochs
+from motley.results.number_text import number_range
 from motley.results.recorded_metrics import metric_in_title, written_scope
 from motley.results.widths import width_rows
 
@@ -70,6 +72,7 @@ class MethodTable(Table):
     name: of the files in print.
     title, remark: above and below it on the terminal.
     caption: in print.
+    together: how many intervals of a column hold together.
     """
 
     compared: Compared
@@ -81,6 +84,7 @@ class MethodTable(Table):
     title: str = ""
     remark: str = ""
     caption: str = ""
+    together: int = 1
 
     @property
     def bold(self) -> dict[int, Set[int]]:
@@ -112,7 +116,7 @@ def _table(
     bold: bool = False,
     terminal: Iterable[Column] = (),
     printed: Iterable[Column] = (),
-    **words: str,
+    **words: Any,
 ) -> MethodTable:
     """Return a table of the columns that are shown.
 
@@ -120,7 +124,7 @@ def _table(
     ----------
     shown: label and row of each line.
     bold: whether a page sets the best numbers in bold.
-    words: ``name``, ``title``, ``remark`` and ``caption`` of the table.
+    words: ``name``, ``title``, ``remark``, ``caption`` and ``together`` of the table.
     """
     lines = list(shown)
     page, terminal, printed = (
@@ -167,14 +171,13 @@ def _unit(compared: Compared) -> str:
 
 def _how(lines: Iterable[tuple[str, Any]], compared: Compared) -> str:
     """Return the sentence about the intervals of lines in print."""
-    counts = sorted({len(compared.groups[label]) for label, _ in lines} or {0})
-    if counts[-1] < 2:
+    counts = [len(compared.groups[label]) for label, _ in lines] or [0]
+    if max(counts) < 2:
         return "One seed: there is no interval."
-    seeds = " to ".join(str(n) for n in dict.fromkeys((counts[0], counts[-1])))
-    single = " A method with one seed has no interval." if counts[0] < 2 else ""
+    single = " A method with one seed has no interval." if min(counts) < 2 else ""
     return (
-        f"Means over {seeds} seeds; after the plus-minus sign, half of the 95 % t interval of "
-        f"the mean (two-sided).{single}"
+        f"Means over {number_range(counts)} seeds; after the plus-minus sign, half of the 95 % t "
+        f"interval of the mean (two-sided).{single}"
     )
 
 
@@ -193,8 +196,8 @@ def summary(groups: Groups) -> MethodTable:
         validated = " By validation: at the round that is best on the clients' validation samples."
     else:
         validated = ""
-    seeds = len({seed for _, row in lines for seed in row.seeds})
-    spread = f", mean ± deviation over {seeds} seeds" if seeds > 1 else ""
+    seeds = [len(row.runs) for _, row in lines]
+    spread = f", mean ± deviation over {number_range(seeds)} seeds" if max(seeds) > 1 else ""
     return _table(
         compared,
         lines,
@@ -328,7 +331,11 @@ def participation(groups: Groups) -> MethodTable:
 def fairness(groups: Groups) -> MethodTable | None:
     """Return the fairness between clients at the end; None where no client was evaluated."""
     compared = Compared(groups)
-    served = [(label, row) for label, row in _methods(compared) if row.served("mean").n]
+    served = [
+        (label, row)
+        for label, row in _methods(compared)
+        if any(has_clients(run, "client") for run in row.runs)
+    ]
     bold = f" {BOLD}" if len(served) > 1 else ""
     return _some(
         compared,
@@ -460,8 +467,9 @@ def pairs(groups: Groups) -> MethodTable | None:
         )
     else:
         worlds = not_compared(groups)
+    plain = plain_intervals(groups)
     words = [
-        intervals_in_words(len(paired), plain_intervals(groups)),
+        intervals_in_words(len(paired), plain),
         all_alike(paired),
         lacking,
         ruined_seeds(groups),
@@ -496,4 +504,5 @@ def pairs(groups: Groups) -> MethodTable | None:
         title=f"{title}{' in points' if compared.percent else ''}, paired by seed",
         remark=together,
         caption=" ".join(filter(None, caption)),
+        together=1 if plain else len(paired),
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from motley.results.load import Run
-from motley.results.measures import Spread, spread
+from motley.results.measures import Spread, spread_at_end
 from motley.results.recorded_metrics import metric_of, percent_of, rows_of
 
 _PREFIX = "width_"
@@ -54,7 +54,11 @@ def width_rows(runs: Sequence[Run]) -> list[WidthRow]:
     if cut:
         scopes["each client's own"] = "mean"
     return [
-        WidthRow(width, spread([_last(run, scope) for run in runs]), percent_of(runs[0]))
+        WidthRow(
+            width,
+            spread_at_end([_last(run, scope) for run in runs], runs, scope=scope),
+            percent_of(runs[0]),
+        )
         for width, scope in scopes.items()
     ]
 
