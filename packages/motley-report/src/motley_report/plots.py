@@ -19,7 +19,7 @@ from motley.results.load import Run
 from motley.results.method_groups import method_numbers
 from motley.results.method_rows import JUDGED, End, MethodRow, method_rows
 from motley.results.number_text import plus_minus, short_number
-from motley.results.recorded_metrics import metric_in_text, metric_in_title, one_metric
+from motley.results.recorded_metrics import common_metric, metric_in_text, metric_in_title
 from motley_report.figures import (
     FAINT,
     NARROW,
@@ -637,7 +637,7 @@ def _axis_words(axis: measures.Axis, longest: float, time: str) -> tuple[float, 
 def _metric(groups: Groups) -> tuple[str, float, bool]:
     """Return (label of the ordinate, factor, whether more is better); one report compares one
     metric."""
-    name, better = one_metric(run for runs in groups.values() for run in runs)
+    name, better = common_metric(run for runs in groups.values() for run in runs)
     percent = measures.percent_of(next(iter(groups.values()))[0])
     name = metric_in_text(name)
     return f"{name} (%)" if percent > 1 else name, percent, better

@@ -40,7 +40,7 @@ def metric_of(run: Run) -> tuple[str, bool]:
     return metric, better_of(run, metric)
 
 
-def one_metric(runs: Iterable[Run]) -> tuple[str, bool]:
+def common_metric(runs: Iterable[Run]) -> tuple[str, bool]:
     """Return the headline metric of runs as :func:`metric_of` does.
 
     Raises

@@ -12,7 +12,7 @@ from motley.results.by_architecture import by_architecture
 from motley.results.labels import group_runs
 from motley.results.load import Run
 from motley.results.method_rows import target_of
-from motley.results.recorded_metrics import one_metric
+from motley.results.recorded_metrics import common_metric
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,7 +40,7 @@ def terminal_tables(
     """
     if not runs:
         return []
-    one_metric(runs)
+    common_metric(runs)
     groups = group_runs(runs, plain_intervals=plain_intervals)
     target = target_of(runs[0], target)
     method_tables = (
