@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import sqrt
+from math import nan, sqrt
 from pathlib import Path
 
 import pytest
@@ -62,6 +62,20 @@ def test_verdicts_by_hand(paper: Reproduction) -> None:
         "outside": 1,
     }
     assert counted_cells(paper) == "3 printed, 2 measured, 1 inside, 0 undecided, 1 outside"
+
+
+def test_a_cell_with_a_seed_that_diverged_has_no_mean(
+    paper: Reproduction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reproduction, "cells", lambda _, exhibit: exhibit.cells("paper"))
+    exhibit = paper.exhibits[0]
+    seeds = {seed: Censored(72.0, True) for seed in (42, 43)}
+    seen = {("random",): {**seeds, 44: Censored(nan, True)}, ("power_of_choice",): seeds}
+    monkeypatch.setattr(Reproduction, "values", lambda *_: seen)
+    (table,) = exhibit_tables(paper, exhibit)
+    cells = {row.label: row.cells[0] for row in table.rows}
+    assert cells["random"].text.split()[0] == "–"
+    assert cells["power_of_choice"].text.startswith("72.00 ± 0.00")
 
 
 def test_marks_and_file(paper: Reproduction, monkeypatch: pytest.MonkeyPatch) -> None:

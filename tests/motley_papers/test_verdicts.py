@@ -1,6 +1,8 @@
 """Verdicts on numbers worked by hand. With three pairs the t interval has two degrees of freedom:
 half width = 4.302653 s / sqrt 3."""
 
+from math import nan
+
 import pytest
 from scipy.stats import ttest_rel
 
@@ -71,6 +73,15 @@ def test_a_mean_over_cells_of_which_one_has_no_run_is_not_tested():
     assert judge(over_settings, CROSSED, whole, planned=planned).verdict == "confirmed"
     in_x = claim("table 2", where={"setting": "x"}, **A_OVER_B)
     assert judge(in_x, CROSSED, seen, planned=planned).verdict == "confirmed"
+
+
+def test_a_seed_that_diverged_leaves_no_verdict_on_the_others():
+    planned = TABLE.cells("small")
+    rival = values(b=[10, 10, 10, 10])
+    whole = rival | values(a=[12, 13, 14, 13])
+    assert judge(claim(**A_OVER_B), TABLE, whole, planned=planned).verdict == "confirmed"
+    diverged = rival | values(a=[12, 13, 14, nan])
+    assert judge(claim(**A_OVER_B), TABLE, diverged, planned=planned).verdict == "not tested"
 
 
 def test_spreads_over_seeds_are_compared_by_deviations_from_the_median():

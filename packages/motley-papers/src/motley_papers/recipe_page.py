@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import isnan
+from math import isfinite, isnan, nan
 
 from motley.results import columns as col
 from motley.results import measures
@@ -397,7 +397,9 @@ def _cell(
     printed: Spread | None,
     verdict: JudgedCell | None,
 ) -> TableCell:
-    measured = spread([value.value for value in seeds.values()])
+    values = [value.value for value in seeds.values()]
+    # a seed without a number, as of a run that diverged, would flatter the mean of the others
+    measured = spread(values if all(map(isfinite, values)) else [nan])
     text = plus_minus(measured, measure.decimals)
     text = text if all(value.reached for value in seeds.values()) else f"> {text}"
     mark = MARKS[verdict.verdict] if verdict is not None else ""

@@ -68,12 +68,18 @@ class _Numbers(NamedTuple):
     planned: Sequence[Cell] = ()
 
     def lacks(self, claim: Claim, exhibit: Exhibit, comparison: ClaimComparison) -> bool:
-        """Return whether a planned cell that the comparison looks at has no number."""
+        """Return whether a planned cell that the comparison looks at has no number, or a seed
+        without one: what diverged would be left out of its mean, and flatter it."""
         measures = claim.measures(exhibit.measures)
         return any(
-            not any(self.values.get((measure, cell.values)) for measure in measures)
+            not any(self._has(measure, cell) for measure in measures)
             for cell in cells_of(comparison, self.planned)
         )
+
+    def _has(self, measure: str, cell: Cell) -> bool:
+        """Return whether all seeds of a cell that ran have a number."""
+        by_seed = self.values.get((measure, cell.values), {})
+        return bool(by_seed) and all(isfinite(number.value) for number in by_seed.values())
 
 
 @dataclass(frozen=True)
