@@ -136,3 +136,10 @@ def test_clients_of_a_ruined_run_have_no_worst_tenth():
     worst = measure_of("worst_tenth")
     assert worst.of(sound, None).value == pytest.approx(0.3)
     assert isnan(worst.of(ruined, None).value)
+
+
+def test_a_run_that_broke_off_counts_with_all_its_rounds():
+    """Losses 2, 0.5 and then none: the target of 0.1 is missed in both rounds, not in one."""
+    run = fake.of_losses([2.0, 0.5, float("nan")], [0.1])
+    missed = measure_of("rounds_to_target").of(run, 0.1)
+    assert (missed.value, missed.reached) == (2.0, False)

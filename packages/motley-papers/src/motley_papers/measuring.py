@@ -127,9 +127,7 @@ def _to_target(axis: measures.Axis, unit: float, run: Run, target: float | None)
     if target is None:
         return _NONE
     # what nobody has trained reaches no target, however well it does after fine-tuning
-    crossing = measures.to_target(
-        measures.curve(run, axis, untrained=False), target, measures.metric_of(run)[1]
-    )
+    crossing = measures.until_target(run, axis, target, untrained=False)
     return Censored(crossing.value / unit, crossing.reached)
 
 

@@ -27,7 +27,7 @@ from motley.experiments.sweep import Failure, check_target, compare, expand, rep
 from motley.results.blocks import DASH, Table, TableCell, TableRow
 from motley.results.labels import group_runs
 from motley.results.load import Run
-from motley.results.measures import Axis, Censored, costs, curve, metric_of, to_target
+from motley.results.measures import Axis, Censored, costs, until_target
 from motley.results.number_text import MB, short_number
 from motley_advice.twin.fit import LEVEL
 from motley_advice.twin.predictions import Predicted
@@ -341,7 +341,7 @@ def _keys(config: Mapping[str, Any], changed: Sequence[str]) -> dict[str, list[A
 
 
 def _hit(run: Run, axis: Axis, target: float) -> Censored:
-    return to_target(curve(run, axis, untrained=False), target, metric_of(run)[1])
+    return until_target(run, axis, target, untrained=False)
 
 
 def _at_round(run: Run, column: str, rounds: int) -> float:
