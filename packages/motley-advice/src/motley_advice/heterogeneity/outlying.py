@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.keys import Key
 from motley_advice.heterogeneity.class_faults import SharedRows, absent_classes, shared_rows
-from motley_advice.heterogeneity.client_data import ClientData
+from motley_advice.heterogeneity.client_data import ClientData, quantile_bins
 from motley_advice.heterogeneity.column_faults import (
     MANY,
     ColumnFaults,
@@ -48,6 +48,10 @@ _MIXED = 0.25
 told."""
 _BOTH_SIGNS = 0.1
 """Share of values above and below 0 from which a column's sizes are told in place of its values."""
+_BINS = 10
+"""Quantile bins of a regression's target that stand for classes here. In wide ones a client of
+larger targets has larger targets within a bin, too, and so other values of columns that tell them.
+"""
 _ROUNDED = 1e-6
 _INPUTS = "the inputs"
 _TIMES = 4
@@ -60,12 +64,14 @@ _TOLD = 3
 
 class _SeenRows(NamedTuple):
     """The values of some rows and how they are told: names ``[D]``, ``x * scale + shift`` in the
-    units of the raw table, and the names of classes; empty for targets that are numbers."""
+    units of the raw table, what fills gaps there (NaN: nothing), and the names of classes; empty
+    for targets that are numbers."""
 
     rows: Rows
     names: tuple[str, ...]
     shift: Floats
     scale: Floats
+    fill: Floats
     classes: tuple[str, ...]
 
     @property
@@ -91,6 +97,7 @@ class _SeenRows(NamedTuple):
             names=tuple(self.names[j] for j in remaining.tolist()),
             shift=self.shift[remaining],
             scale=self.scale[remaining],
+            fill=self.fill[remaining],
         )
 
     def raw(self, column: int, x: Floats) -> Floats:
@@ -232,20 +239,22 @@ def _columns(data: ClientData, key: Key) -> _SeenRows | None:
         x = raw.reshape(len(raw), -1).astype(np.float64)
     else:
         x = cheap_features(raw, key).astype(np.float64)
-    rows = Rows(
-        owner=data.rows.owner[at], y=data.labels[at], x=x, clients=len(data), classes=data.classes
-    )
+    y, classes = data.labels[at], data.classes
+    if len(data.target):
+        y, classes = quantile_bins(data.target[at], _BINS), _BINS
+    rows = Rows(owner=data.rows.owner[at], y=y, x=x, clients=len(data), classes=classes)
     by_name = plain and len(data.columns.names) == x.shape[1]
     if by_name:
         names = data.columns.names
     else:
         names = tuple(f"column {j}" if plain else _INPUTS for j in range(x.shape[1]))
     if by_name:
-        shift, scale = (data.columns.shift, data.columns.scale)
+        shift, scale, fill = (data.columns.shift, data.columns.scale, data.columns.fill)
     else:
         shift, scale = (np.zeros(x.shape[1]), np.ones(x.shape[1]))
-    classes = tuple(map(data.class_name, range(data.classes))) if data.targets == "classes" else ()
-    return _SeenRows(rows=rows, names=names, shift=shift, scale=scale, classes=classes)
+        fill = np.full(x.shape[1], np.nan)
+    shown = tuple(map(data.class_name, range(data.classes))) if data.targets == "classes" else ()
+    return _SeenRows(rows=rows, names=names, shift=shift, scale=scale, fill=fill, classes=shown)
 
 
 def _drawn(data: ClientData, clients: Ids, budget: int, key: Key) -> Ints:
@@ -369,16 +378,17 @@ def _shifts(data: ClientData, seen: _SeenRows, key: Key) -> list[DifferingColumn
 
 def _of_shift(data: ClientData, seen: _SeenRows, shift: ColumnShift, key: Key) -> str:
     """Return how clients differ in a column."""
-    ends = (shift.low, shift.high)
-    names = [data.name(k) for k in ends]
     parts = []
     if shift.place:
-        parts.append(_of_place(seen, shift.column, ends, names))
+        names = [data.name(k) for k in shift.place]
+        parts.append(_of_place(seen, shift.column, shift.place, names))
     if shift.spread:
-        least, most = (_short(spread_ratio(seen.rows, k, shift.column, key)) for k in ends)
-        parts.append(
-            f"spreads {least} times as far as elsewhere at {names[0]}, {most} times at {names[1]}"
+        least, most = (
+            f"{_short(spread_ratio(seen.rows, k, shift.column, key))} times{elsewhere} at "
+            f"{data.name(k)}"
+            for k, elsewhere in zip(shift.spread, (" as far as elsewhere", ""), strict=True)
         )
+        parts.append(f"spreads {least}, {most}")
     return f"{seen.names[shift.column]}: {'; '.join(parts)}"
 
 
@@ -619,7 +629,7 @@ def _constant(seen: _SeenRows, constant: Bools) -> list[OutlyingClient]:
     for k in np.flatnonzero(constant.any(axis=1)).tolist():
         first = seen.rows.x[seen.rows.owner == k][:1]
         those = {
-            seen.names[j]: f"{seen.names[j]} is always {_short(float(seen.raw(j, first[:, j])[0]))}"
+            seen.names[j]: _always(seen, j, float(seen.raw(j, first[:, j])[0]))
             for j in np.flatnonzero(constant[k]).tolist()
         }
         outlying.append(
@@ -632,6 +642,14 @@ def _constant(seen: _SeenRows, constant: Bools) -> list[OutlyingClient]:
             )
         )
     return [] if _widely(outlying, seen.clients) else outlying
+
+
+def _always(seen: _SeenRows, column: int, value: float) -> str:
+    """Return that a client has one value alone in a column, or a gap in each row."""
+    fill = float(seen.fill[column])
+    if abs(value - fill) <= _ROUNDED * max(abs(seen.shift[column]), abs(seen.scale[column])):
+        return f"{seen.names[column]} has no value, or always {_short(value)}, which fills gaps"
+    return f"{seen.names[column]} is always {_short(value)}"
 
 
 def _short(value: float) -> str:
