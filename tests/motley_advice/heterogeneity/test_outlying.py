@@ -334,6 +334,22 @@ def test_a_column_of_gaps_alone_is_told_as_gaps() -> None:
     assert re.fullmatch(r"c2 has no value, or always \d\S+, which fills gaps", one.said)
 
 
+def test_what_to_do_about_pictures_asks_for_no_key_of_a_table() -> None:
+    draw = np.random.default_rng(0)
+    owner = np.repeat(np.arange(8), 60)
+    y = draw.integers(2, size=480)
+    x = draw.normal(size=(2, 1, 16, 16))[y] + draw.normal(size=(480, 1, 16, 16)) + 3
+    x[owner == 3, :, :8] = 0
+    x[owner == 5] *= 5
+    for client in (3, 5):
+        others = owner != 8 - client  # one fault alone
+        faults = told(x[others], y[others], owner[others])
+        assert len({one.client for one in faults}) == 1
+        assert {one.remedy for one in faults} == {"look how samples are prepared there"}
+        if client == 3:
+            assert "some of the inputs are always the same" in [one.said for one in faults]
+
+
 def test_names_reach_the_sentence_and_json() -> None:
     x, y, owner = cancer(0)
     units(x, y, np.flatnonzero(owner == 6))
@@ -570,6 +586,20 @@ def test_columns_that_grow_shrink_or_spread_are_all_named() -> None:
     assert re.search(r"median from \S+ at client 0 to \S+ at client 9", named["column 0"])
     assert re.search(r"median from \S+ at client 9 to \S+ at client 0", named["column 3"])
     assert re.search(r"spreads \S+ times as far as elsewhere at client 0, ", named["column 5"])
+
+
+def test_shares_at_equal_classes_of_clients_with_one_class_each() -> None:
+    """Half of all rows have a 1: 15 % of one class, 85 % of the other."""
+    draw = np.random.default_rng(0)
+    owner = np.repeat(np.arange(8), 400)
+    ones = np.repeat([0.05, 0.1, 0.05, 0.4, 0.95, 0.9, 0.95, 0.6], 400)
+    first = np.arange(3200) % 400 < 400 * ones
+    y = owner // 4
+    x = np.concatenate([first[:, None], y[:, None] + 0.25 * draw.normal(size=(3200, 4))], axis=1)
+    ((_, said),) = differing(x, y, owner)
+    assert said == (
+        "column 0: 1 in 25% of the samples at client 7, in 75% at client 3, at equal classes"
+    )
 
 
 def test_place_and_spread_have_ends_of_their_own() -> None:

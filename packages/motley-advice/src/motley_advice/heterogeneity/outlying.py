@@ -54,6 +54,13 @@ larger targets has larger targets within a bin, too, and so other values of colu
 """
 _ROUNDED = 1e-6
 _INPUTS = "the inputs"
+_REMEDIES = {
+    "units": 'repair the unit, or set task.scale = "client"',
+    "offset": 'look how it is measured there, or set task.scale = "client"',
+    "constant column": "repair the column, or leave it out with task.drop",
+}
+_PREPARED = "look how samples are prepared there"
+"""What to do about columns, and about pictures and other samples, which have none."""
 _TIMES = 4
 """Times that odd clients and the columns in which the others differ are looked for in turn."""
 _NAMED = 5
@@ -64,8 +71,8 @@ _TOLD = 3
 
 class _SeenRows(NamedTuple):
     """The values of some rows and how they are told: names ``[D]``, ``x * scale + shift`` in the
-    units of the raw table, what fills gaps there (NaN: nothing), and the names of classes; empty
-    for targets that are numbers."""
+    units of the raw table, what fills gaps there (NaN: nothing), the names of classes (empty for
+    targets that are numbers), and whether samples are rows of columns."""
 
     rows: Rows
     names: tuple[str, ...]
@@ -73,6 +80,7 @@ class _SeenRows(NamedTuple):
     scale: Floats
     fill: Floats
     classes: tuple[str, ...]
+    tabular: bool
 
     @property
     def clients(self) -> int:
@@ -254,7 +262,15 @@ def _columns(data: ClientData, key: Key) -> _SeenRows | None:
         shift, scale = (np.zeros(x.shape[1]), np.ones(x.shape[1]))
         fill = np.full(x.shape[1], np.nan)
     shown = tuple(map(data.class_name, range(data.classes))) if data.targets == "classes" else ()
-    return _SeenRows(rows=rows, names=names, shift=shift, scale=scale, fill=fill, classes=shown)
+    return _SeenRows(
+        rows=rows,
+        names=names,
+        shift=shift,
+        scale=scale,
+        fill=fill,
+        classes=shown,
+        tabular=first.ndim == 2,
+    )
 
 
 def _drawn(data: ClientData, clients: Ids, budget: int, key: Key) -> Ints:
@@ -383,12 +399,16 @@ def _of_shift(data: ClientData, seen: _SeenRows, shift: ColumnShift, key: Key) -
         names = [data.name(k) for k in shift.place]
         parts.append(_of_place(seen, shift.column, shift.place, names))
     if shift.spread:
-        least, most = (
-            f"{_short(spread_ratio(seen.rows, k, shift.column, key))} times{elsewhere} at "
-            f"{data.name(k)}"
-            for k, elsewhere in zip(shift.spread, (" as far as elsewhere", ""), strict=True)
-        )
-        parts.append(f"spreads {least}, {most}")
+        names = [data.name(k) for k in shift.spread]
+        ratios = [spread_ratio(seen.rows, k, shift.column, key) for k in shift.spread]
+        if not np.isnan(ratios).any():
+            least, most = map(_short, ratios)
+            parts.append(
+                f"spreads {least} times as far as elsewhere at {names[0]}, {most} times at "
+                f"{names[1]}"
+            )
+        elif not parts:  # mostly one value, whose differences are 0
+            parts.append(f"has fewest other values at {names[0]}, most at {names[1]}")
     return f"{seen.names[shift.column]}: {'; '.join(parts)}"
 
 
@@ -408,12 +428,13 @@ def _of_place(seen: _SeenRows, column: int, ends: tuple[int, int], names: list[s
 
 
 def _like_share(seen: _SeenRows, which: Bools, client: int) -> float:
-    """Return the share of a client's rows that are among some ``[n]`` if its classes were as
-    frequent as those of all clients."""
+    """Return the share of a client's rows that would be among some ``[n]`` if its classes were as
+    frequent as those of all clients: the share of all, and how far its own classes' lie from it."""
     own = seen.rows.owner == client
-    classes = np.unique(seen.rows.y[own]).tolist()
-    shares = [float(which[own & (seen.rows.y == c)].mean()) for c in classes]
-    return float(np.average(shares, weights=[(seen.rows.y == c).sum() for c in classes]))
+    of_class = [seen.rows.y == c for c in np.unique(seen.rows.y[own]).tolist()]
+    apart = [float(which[own & rows].mean() - which[rows].mean()) for rows in of_class]
+    share = which.mean() + np.average(apart, weights=[rows.sum() for rows in of_class])
+    return float(np.clip(share, 0.0, 1.0))
 
 
 def _like_median(seen: _SeenRows, column: int, client: int) -> float:
@@ -506,17 +527,13 @@ def _of_columns(
         kind, sentence = _column(seen, client, j, spread=bool(columns.spread[client, j]), key=key)
         if kind:
             kinds.setdefault(kind, {})[seen.names[j]] = sentence
-    remedies = {
-        "units": 'repair the unit, or set task.scale = "client"',
-        "offset": 'look how it is measured there, or set task.scale = "client"',
-    }
     return [
         OutlyingClient(
             client=client,
             kind=kind,  # type: ignore[arg-type]
             columns=tuple(those),
             said=_all_of(those),
-            remedy=remedies[kind],
+            remedy=_REMEDIES[kind] if seen.tabular else _PREPARED,
         )
         for kind, those in kinds.items()
     ]
@@ -638,7 +655,7 @@ def _constant(seen: _SeenRows, constant: Bools) -> list[OutlyingClient]:
                 kind="constant column",
                 columns=tuple(those),
                 said=_all_of(those),
-                remedy="repair the column, or leave it out with task.drop",
+                remedy=_REMEDIES["constant column"] if seen.tabular else _PREPARED,
             )
         )
     return [] if _widely(outlying, seen.clients) else outlying
@@ -646,6 +663,8 @@ def _constant(seen: _SeenRows, constant: Bools) -> list[OutlyingClient]:
 
 def _always(seen: _SeenRows, column: int, value: float) -> str:
     """Return that a client has one value alone in a column, or a gap in each row."""
+    if seen.names[column] == _INPUTS:
+        return "some of the inputs are always the same"
     fill = float(seen.fill[column])
     if abs(value - fill) <= _ROUNDED * max(abs(seen.shift[column]), abs(seen.scale[column])):
         return f"{seen.names[column]} has no value, or always {_short(value)}, which fills gaps"
