@@ -360,6 +360,15 @@ def test_labels_of_two_clients_are_as_far_apart_as_they_are_and_have_an_interval
     assert np.mean(inside) > 0.88  # 95 % less four standard errors
 
 
+def test_labels_without_anything_in_common_are_as_far_apart_as_the_note_says() -> None:
+    """Of two clients the middle of (1, 0) and (1/2, 1/2) is (3/4, 1/4)."""
+    owner = np.repeat([0, 1], 200)
+    found = label_findings(of_arrays(np.zeros((400, 1)), owner, owner))[0]
+    by_hand = math.sqrt((math.log2(4 / 3) + 0.5 * math.log2(2 / 3) + 0.5 * math.log2(2)) / 2)
+    assert found.value == pytest.approx(by_hand, abs=0.005)
+    assert f"0: all alike, {by_hand:.2f}: 2 equal clients with nothing in common" in found.note
+
+
 def test_how_well_two_clients_are_told_apart_has_the_interval_of_their_samples() -> None:
     draw = np.random.default_rng(3)
     owner = np.repeat([0, 1], 30)

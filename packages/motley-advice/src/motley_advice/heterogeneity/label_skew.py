@@ -9,7 +9,8 @@ expected divergence of
 where d is the class's part of the divergence; from 1,000 samples on, ``(C - 1) / (8 n ln 2)`` (its
 second-order term). Its own labels are a share s of those of all, which moves q towards p: e(n) is
 multiplied by 1 - s. ``label_divergence`` uses ``(d - e) / (1 - e)``, which is 0 on average for
-clients that differ by chance and 1 where nothing is shared.
+clients that differ by chance. K equal clients without a common class lie at the distance of
+(1, 0, ..., 0) from (1 / K, ..., 1 / K), 0.56 of two and 0.87 of ten: they are part of all labels.
 """
 
 from __future__ import annotations
@@ -117,9 +118,11 @@ def label_findings(data: ClientData) -> list[Finding]:
         "multilabel": "labels",
         "numbers": "quantile bins of the target",
     }[data.targets]
+    held = int((~np.isnan(signed)).sum())
+    most = math.sqrt(float(divergence(np.eye(1, held), np.full(held, 1 / held))[0]))
     note = (
-        f"Jensen-Shannon distance of {targets} to those of all clients; 0: all alike, 1: nothing "
-        "in common"
+        f"Jensen-Shannon distance of {targets} to those of all clients; 0: all alike, {most:.2f}: "
+        f"{held} equal clients with nothing in common"
     )
     return [
         Finding(
