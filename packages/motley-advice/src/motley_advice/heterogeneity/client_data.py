@@ -228,11 +228,11 @@ def _columns(preparation: Preparation | None) -> TableColumns:
     if isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1:
         names = tuple(f"column {j}" for j in range(preparation.shape[0]))
         return TableColumns(
-            names,
-            np.asarray(preparation.shift),
-            np.asarray(preparation.scale),
-            np.arange(len(names)),
-            np.full(len(names), np.nan),
+            names=names,
+            shift=np.asarray(preparation.shift),
+            scale=np.asarray(preparation.scale),
+            column=np.arange(len(names)),
+            fill=np.full(len(names), np.nan),
         )
     if not isinstance(preparation, TablePreparation):
         return TableColumns()
@@ -244,13 +244,13 @@ def _columns(preparation: Preparation | None) -> TableColumns:
             scale = (float(column.mean[0]), float(column.deviation[0]), float(column.fill[0]))
         parts += [scale for _ in column.inputs()]
     return TableColumns(
-        names,
-        np.array([mean for mean, _, _ in parts]),
-        np.array([deviation for _, deviation, _ in parts]),
-        np.array(
+        names=names,
+        shift=np.array([mean for mean, _, _ in parts]),
+        scale=np.array([deviation for _, deviation, _ in parts]),
+        column=np.array(
             [j for j, column in enumerate(preparation.columns) for _ in column.inputs()], np.int64
         ),
-        np.array([fill for _, _, fill in parts]),
+        fill=np.array([fill for _, _, fill in parts]),
     )
 
 
