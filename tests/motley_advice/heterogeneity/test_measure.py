@@ -21,7 +21,9 @@ from motley.experiments.run_data import task_of
 from motley.tasks import from_arrays
 from motley.tasks.task import Task
 from motley.world.shift.concept_shift import ClassSwap
+from motley_advice.heterogeneity.client_data import of_arrays
 from motley_advice.heterogeneity.findings import Inspection
+from motley_advice.heterogeneity.label_skew import divergence, label_findings, sampling_error
 from motley_advice.heterogeneity.measure import measure, measure_arrays
 from motley_advice.heterogeneity.wrong_labels import _spread_interval
 
@@ -252,6 +254,7 @@ def test_under_drift_the_window_and_the_names_of_now_are_measured() -> None:
         (np.zeros((0, 2)), [], [], "got 0 features"),
         (np.array([[np.nan], [1.0]]), [0, 1], [0, 1], "not all finite numbers"),
         (np.array([["a"], ["b"]]), [0, 1], [0, 1], "not all finite numbers"),
+        (np.zeros((2, 1)), [0.5, np.nan], [0, 1], "1 of 2 labels are no finite numbers; leave"),
         (np.zeros((2, 1)), np.zeros((2, 2)), [0, 1], r"got labels \[2, 2\]"),
     ],
 )
@@ -321,3 +324,57 @@ def test_of_a_single_class_no_wrong_labels_are_measured() -> None:
     found = measure_arrays(x, np.zeros(120, np.int64), np.arange(120) % 4, Key(0))
     assert found["label_noise"].note == "all samples have the same label"
     assert math.isnan(found.differences()["label_noise"])
+
+
+TWO_LAWS = np.array([[0.5, 0.3, 0.2], [0.15, 0.3, 0.55]])
+"""Laws of the labels of two clients."""
+
+
+def test_the_sampling_error_of_the_mean_distance_is_that_of_drawn_labels() -> None:
+    draw = np.random.default_rng(0)
+    sizes = (300, 150)
+    counts = np.stack(
+        [draw.multinomial(n, law, 1500) for n, law in zip(sizes, TWO_LAWS, strict=True)], axis=1
+    )
+    distances = [
+        np.sqrt(divergence(two / two.sum(axis=1, keepdims=True), two.sum(axis=0) / two.sum()))
+        for two in counts
+    ]
+    expected = sampling_error(TWO_LAWS * np.array(sizes)[:, None])
+    assert np.mean(distances, axis=1).std() == pytest.approx(expected, rel=0.1)  # 5 errors of it
+
+
+def test_labels_of_two_clients_are_as_far_apart_as_they_are_and_have_an_interval() -> None:
+    """Each is half of all labels: of what few samples add by chance that takes half."""
+    draw = np.random.default_rng(1)
+    owner = np.repeat([0, 1], 30)
+    truth = float(np.sqrt(divergence(TWO_LAWS, TWO_LAWS.mean(axis=0))).mean())
+    values = []
+    inside = []
+    for _ in range(200):
+        labels = np.concatenate([draw.choice(3, 30, p=law) for law in TWO_LAWS])
+        found = label_findings(of_arrays(np.zeros((60, 1)), labels, owner))[0]
+        values.append(found.value)
+        inside.append(found.low <= truth <= found.high)
+    assert np.mean(values) == pytest.approx(truth, abs=0.02)
+    assert np.mean(inside) > 0.88  # 95 % less four standard errors
+
+
+def test_labels_without_anything_in_common_are_as_far_apart_as_the_note_says() -> None:
+    """Of two clients the middle of (1, 0) and (1/2, 1/2) is (3/4, 1/4)."""
+    owner = np.repeat([0, 1], 200)
+    found = label_findings(of_arrays(np.zeros((400, 1)), owner, owner))[0]
+    by_hand = math.sqrt((math.log2(4 / 3) + 0.5 * math.log2(2 / 3) + 0.5 * math.log2(2)) / 2)
+    assert found.value == pytest.approx(by_hand, abs=0.005)
+    assert f"0: all alike, {by_hand:.2f}: 2 equal clients with nothing in common" in found.note
+
+
+def test_how_well_two_clients_are_told_apart_has_the_interval_of_their_samples() -> None:
+    draw = np.random.default_rng(3)
+    owner = np.repeat([0, 1], 30)
+    x = draw.normal(size=(60, 4)) + 0.5 * owner[:, None]
+    found = measure_arrays(x, np.zeros(60, np.int64), owner, Key(1))["feature_shift"]
+    error = 1.96 * math.sqrt((1 - found.value**2) / 60)
+    assert found.value > 0
+    assert found.low == max(found.value - error, 0.0)
+    assert found.high == pytest.approx(found.value + error)

@@ -324,6 +324,32 @@ def test_a_column_that_is_always_0_is_told_as_0() -> None:
     assert one.said == "c2 is always 0"
 
 
+def test_a_column_of_gaps_alone_is_told_as_gaps() -> None:
+    """No row of the client holds the number that fills them."""
+    x, y, owner = cancer(0)
+    x[owner == 6, 2] = np.nan
+    named = {f"c{j}": x[:, j] for j in range(6)}
+    (one,) = measure(from_arrays(named, y, owner, table={"scale": "federated"}), Key(0)).outlying
+    assert (one.client, one.kind) == (6, "constant column")
+    assert re.fullmatch(r"c2 has no value, or always \d\S+, which fills gaps", one.said)
+
+
+def test_what_to_do_about_pictures_asks_for_no_key_of_a_table() -> None:
+    draw = np.random.default_rng(0)
+    owner = np.repeat(np.arange(8), 60)
+    y = draw.integers(2, size=480)
+    x = draw.normal(size=(2, 1, 16, 16))[y] + draw.normal(size=(480, 1, 16, 16)) + 3
+    x[owner == 3, :, :8] = 0
+    x[owner == 5] *= 5
+    for client in (3, 5):
+        others = owner != 8 - client  # one fault alone
+        faults = told(x[others], y[others], owner[others])
+        assert len({one.client for one in faults}) == 1
+        assert {one.remedy for one in faults} == {"look how samples are prepared there"}
+        if client == 3:
+            assert "some of the inputs are always the same" in [one.said for one in faults]
+
+
 def test_names_reach_the_sentence_and_json() -> None:
     x, y, owner = cancer(0)
     units(x, y, np.flatnonzero(owner == 6))
@@ -562,6 +588,29 @@ def test_columns_that_grow_shrink_or_spread_are_all_named() -> None:
     assert re.search(r"spreads \S+ times as far as elsewhere at client 0, ", named["column 5"])
 
 
+def test_shares_at_equal_classes_of_clients_with_one_class_each() -> None:
+    """Half of all rows have a 1: 15 % of one class, 85 % of the other."""
+    draw = np.random.default_rng(0)
+    owner = np.repeat(np.arange(8), 400)
+    ones = np.repeat([0.05, 0.1, 0.05, 0.4, 0.95, 0.9, 0.95, 0.6], 400)
+    first = np.arange(3200) % 400 < 400 * ones
+    y = owner // 4
+    x = np.concatenate([first[:, None], y[:, None] + 0.25 * draw.normal(size=(3200, 4))], axis=1)
+    ((_, said),) = differing(x, y, owner)
+    assert said == (
+        "column 0: 1 in 25% of the samples at client 7, in 75% at client 3, at equal classes"
+    )
+
+
+def test_place_and_spread_have_ends_of_their_own() -> None:
+    x, y, owner, draw = drawn_table(0, clients=8, size=300)
+    wide = np.array([1, 0.4, 1, 3, 1, 2, 0.6, 1])
+    x[:, 1] = owner / 3.5 + wide[owner] * draw.normal(size=len(owner))
+    ((_, said),) = differing(x, y, owner)
+    assert re.search(r"median from \S+ at client 0 to \S+ at client 7", said)
+    assert re.search(r"spreads 0\.\d+ times .* at client 1, [23]\.\d+ times at client 3$", said)
+
+
 def test_other_units_at_half_of_the_clients_or_at_one_of_two_name_their_column() -> None:
     x, y, owner, _ = drawn_table(0)
     x[:, 3] *= np.where(owner % 2, 10, 1)
@@ -601,6 +650,16 @@ def test_columns_of_a_regression_are_named() -> None:
     target = x[:, 0] + draw.normal(size=len(x))
     x[:, 2] += owner / 9 * 2 * x[:, 2].std()
     assert [column for column, _ in differing(x, target, owner)] == ["column 2"]
+
+
+def test_larger_targets_of_a_regression_are_no_fault_of_a_column_that_tells_them() -> None:
+    """What a column is like at equal targets is the same at all clients."""
+    for seed in (1, 2, 3):
+        draw = np.random.default_rng(seed)
+        owner = np.repeat(np.arange(8), 100)
+        target = 3.0 * (owner == 7) + draw.normal(size=800)
+        x = np.stack([target + 0.3 * draw.normal(size=800), draw.normal(size=800)], axis=1)
+        assert differing(x, target, owner) == []
 
 
 def test_an_outlying_client_is_not_told_again_as_a_column_that_differs() -> None:

@@ -80,6 +80,20 @@ def test_a_grid_is_searched_for_pitfalls_before_it_is_run(tmp_path: Path) -> Non
     assert any("--seeds" in text for text in said)
 
 
+def test_the_first_run_of_a_grid_is_inspected_where_no_run_is_of_the_file(tmp_path: Path) -> None:
+    keys = {**KEYS, "local": {"steps": 3}, "partition": {"name": "dirichlet", "alpha": 1.0}}
+    algorithms = ["fedavg", "fednova"]
+    skewed = {**keys, "partition": {"name": "dirichlet", "alpha": 0.1}}
+    other_seeds = inspect({**keys, "grid": {"algorithm": algorithms, "seed": [1, 2]}})
+    seed_1 = inspect({**keys, "seed": 1}).federations[0].inspection
+    assert other_seeds.federations[0].inspection.to_json() == seed_1.to_json()
+    assert any(text.startswith("fednova: ") for text in other_seeds.all_pitfalls)
+    assert "other clients in" not in dict(other_seeds.federations[0].facts)
+    (found,) = inspect({**keys, "grid": {"partition.alpha": [0.1, 9.0]}}).federations
+    assert found.inspection.to_json() == inspect(skewed).federations[0].inspection.to_json()
+    assert dict(found.facts)["other clients in"] == "alpha=9.0"
+
+
 def test_runs_have_the_federation_and_the_pitfalls_of_their_experiments(tmp_path: Path) -> None:
     keys = {**KEYS, "evaluate": {"every": 1, "diagnostics": True}}
     done = motley.compare(

@@ -29,14 +29,17 @@ from tests.motley.results import fake
 
 
 def run(
-    validation: list[float | None], test: list[float], clients: list[float] | None = None
+    validation: list[float | None],
+    test: list[float],
+    clients: list[float] | None = None,
+    metric: str = "accuracy",
 ) -> Run:
     """A run with an evaluation after rounds 0, 1, 2, ... at 10 s and 16 Mbit each, on clients' own
     test samples."""
     rows: list[dict[str, Any]] = []
     for scope, values in (("validation_mean", validation), ("mean", test)):
         rows += [
-            {"round": i, "scope": scope, "client": -1, "accuracy": value}
+            {"round": i, "scope": scope, "client": -1, metric: value}
             for i, value in enumerate(values)
         ]
     last = len(test) - 1
@@ -51,7 +54,7 @@ def run(
     whole = [{name: row.get(name) for name in TABLES["evaluations"].names} for row in rows]
     tables = {"evaluations": pa.Table.from_pylist(whole, schema=TABLES["evaluations"])}
     return Run(
-        Path("."), {"config": {"split": {"test": "client"}}, "task": {"metric": "accuracy"}}, tables
+        Path("."), {"config": {"split": {"test": "client"}}, "task": {"metric": metric}}, tables
     )
 
 
@@ -98,6 +101,20 @@ def test_a_missed_target_comes_after_every_one_reached_and_nearer_ones_before_fa
     two = mean_value([near, near])
     assert reached.order < one.order < two.order
     assert (one.value, one.reached) == ((1e6 + 10.0) / 2, False)
+
+
+def test_a_loss_far_from_its_target_has_missed_and_not_diverged() -> None:
+    """A squared error of 1,500 mmHg^2 that should be 100."""
+    time = parse_objective("time_to:100")
+    near, far = (
+        time.measured(run([9e3, best], [9e3, 9e3], metric="loss"), "validation")
+        for best in (1500.0, 8000.0)
+    )
+    assert not near.diverged
+    assert MISSED < near.order < far.order < DIVERGED
+    # two runs that missed come after one, however far that one was
+    reached = ObjectiveValue(10.0, True, 10.0)
+    assert mean_value([reached, far]).order < mean_value([near, near]).order
 
 
 def test_a_trial_without_a_number_is_the_worst() -> None:

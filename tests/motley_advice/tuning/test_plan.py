@@ -151,6 +151,7 @@ def test_a_study_is_known_by_what_decides_its_outcome() -> None:
         ({"local.epochs": "0.5..2"}, {}, "--over local.epochs: fedavg: .*local.epochs: got 0.5"),
         ({"cohort": "int:1..9"}, {}, "cohort: got 9, more than the population of 4"),
         ({"seed": [0, 1]}, {}, "--over seed: says how a run is measured or stored"),
+        ({"pin.split": [0, 1]}, {}, "--over pin.split: says how a run is measured or stored"),
         ({"stop.rounds": [3, 4]}, {}, "cannot be tuned"),
         ({"partition.alpha": [3, 4]}, {}, "--over partition.alpha: fedavg: "),
         (
@@ -198,6 +199,14 @@ def test_a_study_is_known_by_what_decides_its_outcome() -> None:
 def test_what_cannot_be_tuned(over: Any, options: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         plan(over, **options)
+
+
+def test_trials_that_end_at_a_test_figure_are_refused() -> None:
+    """The rate that is on target by its test samples first would be validated after fewer
+    rounds."""
+    ended_by_test = {**KEYS, "stop": {"rounds": 9, "target": {"accuracy": 0.6}}}
+    with pytest.raises(ConfigError, match=r"stop.target: ends a run by its test figure.*patience"):
+        plan(keys=ended_by_test)
 
 
 def test_a_component_that_looks_at_the_last_round_is_not_halved_by_rounds() -> None:

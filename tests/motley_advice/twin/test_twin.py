@@ -13,6 +13,7 @@ from motley.core.errors import ConfigError, DataError, StoreError
 from motley.experiments.config import Experiment
 from motley.experiments.config import load as load_experiment
 from motley.experiments.run import run
+from motley.results.load import load_all
 from motley.results.schema import TABLES
 from motley_advice.twin.make import twin
 from motley_advice.twin.what_if import Predicted, _keys, predicted, what_if
@@ -67,6 +68,16 @@ def test_constant_clients_are_given_back(constant):
         "recorded",
         "uniform (the recorded rule)",
     ]
+
+
+def test_no_prediction_draws_the_cohorts_of_the_recording(constant):
+    """The recorded seed would ask the recorded clients in the same order."""
+    folder, _ = constant
+    recorded = load_all(folder / "run")[0]
+    found = what_if(folder / "twin.toml", out=folder / "ten-twins", progress=False)
+    runs = load_all(found.directory)
+    assert recorded.seed == 0
+    assert sorted(twin_run.seed for twin_run in runs) == list(range(1, 11))
 
 
 def test_a_recorded_rule_that_is_not_given_back_is_said(constant):

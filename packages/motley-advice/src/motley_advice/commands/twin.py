@@ -43,7 +43,9 @@ Over = Annotated[
 ]
 Seeds = Annotated[
     str | None,
-    typer.Option("--seeds", metavar="0,1,2", help="Federations that are drawn; 0 to 9."),
+    typer.Option(
+        "--seeds", metavar="0,1,2", help="Federations that are drawn; ten without the recorded one."
+    ),
 ]
 Target = Annotated[
     float | None,
@@ -81,14 +83,13 @@ def what_if(
     from motley.core.strict_json import to_json
     from motley.experiments.sweep import parse_axes
     from motley.results.terminal import block_table
-    from motley_advice.twin.what_if import SEEDS
     from motley_advice.twin.what_if import what_if as predict
 
     check_data(data)
     forecast = predict(
         file,
         parse_axes(over),
-        seeds_of(seeds) or SEEDS,
+        seeds_of(seeds),
         target=target,
         out=out,
         data=data,

@@ -38,12 +38,14 @@ CLIENTS = 300
 @dataclass(frozen=True)
 class TableColumns:
     """The inputs of a table's samples: names, and ``x * scale + shift`` in raw units; ``column``:
-    number of the table's column that each is of. Empty where nothing is known."""
+    number of the table's column that each is of; ``fill``: what fills its gaps in raw units, NaN
+    where nothing does. Empty where nothing is known."""
 
     names: tuple[str, ...] = ()
     shift: Floats = field(default_factory=lambda: np.zeros(0))
     scale: Floats = field(default_factory=lambda: np.zeros(0))
     column: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    fill: Floats = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class ClientData:
     targets: the kind of the targets as the task has them.
     columns: of the samples.
     names, class_names: of the clients and the classes; empty: they have none.
+    target: the numbers whose quantile bins ``labels`` are ``[n]``; empty for classes.
     """
 
     rows: Ragged
@@ -70,6 +73,7 @@ class ClientData:
     columns: TableColumns = TableColumns()
     names: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
+    target: Floats = field(default_factory=lambda: np.zeros(0))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -106,6 +110,7 @@ class ClientData:
                 self.rows.values[of_kept],
             ),
             labels=self.labels[of_kept],
+            target=self.target[of_kept] if len(self.target) else self.target,
             names=tuple(name for name, keep in zip(self.names, remaining, strict=False) if keep),
         )
 
@@ -194,14 +199,16 @@ def of_federation(
     columns = _columns(federation.preparation)
     clients = federation.client_names
     if federation.classes is None:
+        target = np.asarray(labels, np.float64).reshape(len(labels), -1)[:, 0]
         return ClientData(
             rows=rows,
             read=read,
-            labels=_bins(labels),
+            labels=quantile_bins(target, BINS),
             classes=BINS,
             targets="numbers",
             columns=columns,
             names=clients,
+            target=target,
         )
     return ClientData(
         rows=rows,
@@ -221,27 +228,29 @@ def _columns(preparation: Preparation | None) -> TableColumns:
     if isinstance(preparation, ArrayPreparation) and len(preparation.shape) == 1:
         names = tuple(f"column {j}" for j in range(preparation.shape[0]))
         return TableColumns(
-            names,
-            np.asarray(preparation.shift),
-            np.asarray(preparation.scale),
-            np.arange(len(names)),
+            names=names,
+            shift=np.asarray(preparation.shift),
+            scale=np.asarray(preparation.scale),
+            column=np.arange(len(names)),
+            fill=np.full(len(names), np.nan),
         )
     if not isinstance(preparation, TablePreparation):
         return TableColumns()
     names = tuple(name for column in preparation.columns for name in column.inputs())
     parts = []
     for column in preparation.columns:
-        scale = (0.0, 1.0)
+        scale = (0.0, 1.0, np.nan)
         if isinstance(column, NumberColumn) and not preparation.clients:
-            scale = (float(column.mean[0]), float(column.deviation[0]))
+            scale = (float(column.mean[0]), float(column.deviation[0]), float(column.fill[0]))
         parts += [scale for _ in column.inputs()]
     return TableColumns(
-        names,
-        np.array([mean for mean, _ in parts]),
-        np.array([deviation for _, deviation in parts]),
-        np.array(
+        names=names,
+        shift=np.array([mean for mean, _, _ in parts]),
+        scale=np.array([deviation for _, deviation, _ in parts]),
+        column=np.array(
             [j for j, column in enumerate(preparation.columns) for _ in column.inputs()], np.int64
         ),
+        fill=np.array([fill for _, _, fill in parts]),
     )
 
 
@@ -256,7 +265,7 @@ def of_arrays(features: ArrayLike, labels: ArrayLike, client_ids: ArrayLike) -> 
 
     Raises
     ------
-    DataError: lengths that differ, no samples, or features that are no finite numbers.
+    DataError: lengths that differ, no samples, or features or labels that are no finite numbers.
     """
     x = np.asarray(features)
     y = np.asarray(labels)
@@ -273,6 +282,11 @@ def of_arrays(features: ArrayLike, labels: ArrayLike, client_ids: ArrayLike) -> 
         )
     if x.dtype.kind not in "biuf" or (x.dtype.kind == "f" and not np.isfinite(x).all()):
         raise DataError("the features are not all finite numbers; fill gaps and encode words first")
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise DataError(
+            f"{int((~np.isfinite(y)).sum())} of {len(y)} labels are no finite numbers; leave these "
+            "samples out: features[np.isfinite(labels)], and so on"
+        )
     order = np.argsort(ids, kind="stable")
     distinct, sizes = np.unique(ids, return_counts=True)
     clients = tuple(
@@ -284,10 +298,11 @@ def of_arrays(features: ArrayLike, labels: ArrayLike, client_ids: ArrayLike) -> 
         return ClientData(
             rows=rows,
             read=lambda at: x[at],
-            labels=_bins(y[order]),
+            labels=quantile_bins(y[order], BINS),
             classes=BINS,
             targets="numbers",
             names=clients,
+            target=np.asarray(y[order], np.float64),
         )
     names, classes = np.unique(y, return_inverse=True)
     labels = classes[order].astype(np.int64)
@@ -303,7 +318,7 @@ def of_arrays(features: ArrayLike, labels: ArrayLike, client_ids: ArrayLike) -> 
     )
 
 
-def _bins(numbers: NDArray[Any]) -> Ints:
-    """Return the quantile bin of each sample's first target."""
-    value = np.asarray(numbers, np.float64).reshape(len(numbers), -1)[:, 0]
-    return np.searchsorted(np.quantile(value, np.arange(1, BINS) / BINS), value, side="right")
+def quantile_bins(target: Floats, number: int) -> Ints:
+    """Return the quantile bin of each number ``[n]``, of so many bins."""
+    edges = np.quantile(target, np.arange(1, number) / number)
+    return np.searchsorted(edges, target, side="right")

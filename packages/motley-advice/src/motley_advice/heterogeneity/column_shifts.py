@@ -41,19 +41,16 @@ class ColumnShift(NamedTuple):
     Parameters
     ----------
     column: its number.
-    place, spread: whether values lie, or spread, otherwise.
-    low, high: the clients whose values lie lowest and highest (spread least and most where only
-    that differs).
+    place: the clients whose values lie lowest and highest; None where values do not lie otherwise.
+    spread: the clients whose values spread least and most; None where they do not spread otherwise.
     size: deviation of clients' mean normal scores beyond chance.
     several: whether clients still differ without those that lie, or spread, farthest out, as many
     as may be odd ones.
     """
 
     column: int
-    place: bool
-    spread: bool
-    low: int
-    high: int
+    place: tuple[int, int] | None
+    spread: tuple[int, int] | None
     size: float
     several: bool
 
@@ -74,21 +71,22 @@ def column_shifts(rows: Rows, guessed: Ints, key: Key) -> list[ColumnShift]:
     several = place_of_several | spread_of_several
     shifts = []
     for j in np.flatnonzero(place | spread).tolist():
-        scores = where[:, j] if place[j] else how[:, j]
         size = max(far[j] if place[j] else 0.0, wide[j] if spread[j] else 0.0)
-        low, high = int(np.nanargmin(scores)), int(np.nanargmax(scores))
         shifts.append(
             ColumnShift(
                 column=j,
-                place=bool(place[j]),
-                spread=bool(spread[j]),
-                low=low,
-                high=high,
+                place=_ends(where[:, j]) if place[j] else None,
+                spread=_ends(how[:, j]) if spread[j] else None,
                 size=float(size),
                 several=bool(several[j]),
             )
         )
     return sorted(shifts, key=lambda each: -each.size)
+
+
+def _ends(scores: Floats) -> tuple[int, int]:
+    """Return the clients with the lowest and the highest score ``[K]``."""
+    return int(np.nanargmin(scores)), int(np.nanargmax(scores))
 
 
 def _differing(strata: list[Rows]) -> tuple[Bools, Bools, Floats, Floats]:

@@ -58,11 +58,18 @@ def feature_findings(sample: Sample, few: Sample, population: int, key: Key) -> 
     of what is left in each; 1 if there is next to nothing in common, or if no 6 groups do. Shifts
     that grow evenly along a line from client to client may show as a few groups.
     """
-    pairs, accuracies = _pairs(few, standardised(few.x), key.fold("pairs"))
+    pairs, accuracies, compared = _pairs(few, standardised(few.x), key.fold("pairs"))
     x = standardised(sample.x)
     d = x.shape[1]
     return [
-        _shift(sample=few, population=population, pairs=pairs, accuracies=accuracies, d=d),
+        _shift(
+            sample=few,
+            population=population,
+            pairs=pairs,
+            accuracies=accuracies,
+            compared=compared,
+            d=d,
+        ),
         _domains(
             sample=sample,
             population=population,
@@ -73,9 +80,20 @@ def feature_findings(sample: Sample, few: Sample, population: int, key: Key) -> 
     ]
 
 
-def _shift(sample: Sample, population: int, pairs: Ints, accuracies: Floats, d: int) -> Finding:
+def _shift(
+    sample: Sample,
+    population: int,
+    pairs: Ints,
+    accuracies: Floats,
+    compared: Ints,
+    d: int,
+) -> Finding:
     """Return the finding of the pairs of clients ``[p, 2]`` that were compared by ``d`` features,
-    and the accuracies above chance ``[p]``."""
+    the accuracies above chance and the samples of each of the two, ``[p]``.
+
+    The interval is that of the pairs, as many as there are clients at most, and no narrower than
+    the binomial one of their samples, of as many pairs as have no client in common.
+    """
     shift = partial(
         Finding,
         "feature_shift",
@@ -99,14 +117,12 @@ def _shift(sample: Sample, population: int, pairs: Ints, accuracies: Floats, d: 
         times > 0, np.maximum(sums, 0) / np.maximum(times, 1), np.nan
     )
     mean = float(accuracies.mean())
+    apart = max(int((times > 0).sum()) // 2, 1)
+    error = math.sqrt(float(((1 - np.square(accuracies)) / (2 * compared)).mean()) / apart)
     if len(accuracies) > 1:
-        error = (
-            1.96
-            * float(accuracies.std(ddof=1))
-            / math.sqrt(min(len(accuracies), (times > 0).sum()))
-        )
-    else:
-        error = math.nan
+        number = min(len(accuracies), int((times > 0).sum()))
+        error = max(error, float(accuracies.std(ddof=1)) / math.sqrt(number))
+    error *= 1.96
     low = max(mean - error, 0.0)
     high = min(max(mean + error, 0.0), 1.0)
     return shift(
@@ -120,20 +136,27 @@ def _shift(sample: Sample, population: int, pairs: Ints, accuracies: Floats, d: 
     )
 
 
-def _pairs(sample: Sample, x: NDArray[np.float32], key: Key) -> tuple[Ints, Floats]:
-    """Return the pairs of clients compared ``[p, 2]`` and how well each was told apart ``[p]``."""
+def _pairs(sample: Sample, x: NDArray[np.float32], key: Key) -> tuple[Ints, Floats, Ints]:
+    """Return the pairs of clients compared ``[p, 2]``, how well each was told apart and by how many
+    samples of each of the two ``[p]``."""
     rng = key.numpy()
     clients = len(sample.clients)
     pairs = []
     accuracies = []
+    compared = []
     for first, second in _drawn(rng, clients):
         mine, yours = _matched(sample, first, second, rng)
         if len(mine) >= _LEAST:
             pairs.append((first, second))
             accuracies.append(_told_apart(x[mine], x[yours]))
+            compared.append(len(mine))
         if len(pairs) == _PAIRS:
             break
-    return np.array(pairs, np.int64).reshape(-1, 2), np.array(accuracies)
+    return (
+        np.array(pairs, np.int64).reshape(-1, 2),
+        np.array(accuracies),
+        np.array(compared, np.int64),
+    )
 
 
 def _drawn(rng: np.random.Generator, clients: int) -> Iterator[tuple[int, int]]:

@@ -84,7 +84,7 @@ def measure_arrays(
 
     Raises
     ------
-    DataError: lengths that differ, no samples, or features that are no finite numbers.
+    DataError: lengths that differ, no samples, or features or labels that are no finite numbers.
     """
     return _measured(of_arrays(features, labels, client_ids), key)
 

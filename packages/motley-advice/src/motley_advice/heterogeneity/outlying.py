@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from motley.core.arrays import Bools, Floats, Ids, Ints
 from motley.core.keys import Key
 from motley_advice.heterogeneity.class_faults import SharedRows, absent_classes, shared_rows
-from motley_advice.heterogeneity.client_data import ClientData
+from motley_advice.heterogeneity.client_data import ClientData, quantile_bins
 from motley_advice.heterogeneity.column_faults import (
     MANY,
     ColumnFaults,
@@ -48,8 +48,19 @@ _MIXED = 0.25
 told."""
 _BOTH_SIGNS = 0.1
 """Share of values above and below 0 from which a column's sizes are told in place of its values."""
+_BINS = 10
+"""Quantile bins of a regression's target that stand for classes here. In wide ones a client of
+larger targets has larger targets within a bin, too, and so other values of columns that tell them.
+"""
 _ROUNDED = 1e-6
 _INPUTS = "the inputs"
+_REMEDIES = {
+    "units": 'repair the unit, or set task.scale = "client"',
+    "offset": 'look how it is measured there, or set task.scale = "client"',
+    "constant column": "repair the column, or leave it out with task.drop",
+}
+_PREPARED = "look how samples are prepared there"
+"""What to do about columns, and about pictures and other samples, which have none."""
 _TIMES = 4
 """Times that odd clients and the columns in which the others differ are looked for in turn."""
 _NAMED = 5
@@ -60,13 +71,16 @@ _TOLD = 3
 
 class _SeenRows(NamedTuple):
     """The values of some rows and how they are told: names ``[D]``, ``x * scale + shift`` in the
-    units of the raw table, and the names of classes; empty for targets that are numbers."""
+    units of the raw table, what fills gaps there (NaN: nothing), the names of classes (empty for
+    targets that are numbers), and whether samples are rows of columns."""
 
     rows: Rows
     names: tuple[str, ...]
     shift: Floats
     scale: Floats
+    fill: Floats
     classes: tuple[str, ...]
+    tabular: bool
 
     @property
     def clients(self) -> int:
@@ -91,6 +105,7 @@ class _SeenRows(NamedTuple):
             names=tuple(self.names[j] for j in remaining.tolist()),
             shift=self.shift[remaining],
             scale=self.scale[remaining],
+            fill=self.fill[remaining],
         )
 
     def raw(self, column: int, x: Floats) -> Floats:
@@ -232,20 +247,30 @@ def _columns(data: ClientData, key: Key) -> _SeenRows | None:
         x = raw.reshape(len(raw), -1).astype(np.float64)
     else:
         x = cheap_features(raw, key).astype(np.float64)
-    rows = Rows(
-        owner=data.rows.owner[at], y=data.labels[at], x=x, clients=len(data), classes=data.classes
-    )
+    y, classes = data.labels[at], data.classes
+    if len(data.target):
+        y, classes = quantile_bins(data.target[at], _BINS), _BINS
+    rows = Rows(owner=data.rows.owner[at], y=y, x=x, clients=len(data), classes=classes)
     by_name = plain and len(data.columns.names) == x.shape[1]
     if by_name:
         names = data.columns.names
     else:
         names = tuple(f"column {j}" if plain else _INPUTS for j in range(x.shape[1]))
     if by_name:
-        shift, scale = (data.columns.shift, data.columns.scale)
+        shift, scale, fill = (data.columns.shift, data.columns.scale, data.columns.fill)
     else:
         shift, scale = (np.zeros(x.shape[1]), np.ones(x.shape[1]))
-    classes = tuple(map(data.class_name, range(data.classes))) if data.targets == "classes" else ()
-    return _SeenRows(rows=rows, names=names, shift=shift, scale=scale, classes=classes)
+        fill = np.full(x.shape[1], np.nan)
+    shown = tuple(map(data.class_name, range(data.classes))) if data.targets == "classes" else ()
+    return _SeenRows(
+        rows=rows,
+        names=names,
+        shift=shift,
+        scale=scale,
+        fill=fill,
+        classes=shown,
+        tabular=first.ndim == 2,
+    )
 
 
 def _drawn(data: ClientData, clients: Ids, budget: int, key: Key) -> Ints:
@@ -369,16 +394,21 @@ def _shifts(data: ClientData, seen: _SeenRows, key: Key) -> list[DifferingColumn
 
 def _of_shift(data: ClientData, seen: _SeenRows, shift: ColumnShift, key: Key) -> str:
     """Return how clients differ in a column."""
-    ends = (shift.low, shift.high)
-    names = [data.name(k) for k in ends]
     parts = []
     if shift.place:
-        parts.append(_of_place(seen, shift.column, ends, names))
+        names = [data.name(k) for k in shift.place]
+        parts.append(_of_place(seen, shift.column, shift.place, names))
     if shift.spread:
-        least, most = (_short(spread_ratio(seen.rows, k, shift.column, key)) for k in ends)
-        parts.append(
-            f"spreads {least} times as far as elsewhere at {names[0]}, {most} times at {names[1]}"
-        )
+        names = [data.name(k) for k in shift.spread]
+        ratios = [spread_ratio(seen.rows, k, shift.column, key) for k in shift.spread]
+        if not np.isnan(ratios).any():
+            least, most = map(_short, ratios)
+            parts.append(
+                f"spreads {least} times as far as elsewhere at {names[0]}, {most} times at "
+                f"{names[1]}"
+            )
+        elif not parts:  # mostly one value, whose differences are 0
+            parts.append(f"has fewest other values at {names[0]}, most at {names[1]}")
     return f"{seen.names[shift.column]}: {'; '.join(parts)}"
 
 
@@ -398,12 +428,13 @@ def _of_place(seen: _SeenRows, column: int, ends: tuple[int, int], names: list[s
 
 
 def _like_share(seen: _SeenRows, which: Bools, client: int) -> float:
-    """Return the share of a client's rows that are among some ``[n]`` if its classes were as
-    frequent as those of all clients."""
+    """Return the share of a client's rows that would be among some ``[n]`` if its classes were as
+    frequent as those of all clients: the share of all, and how far its own classes' lie from it."""
     own = seen.rows.owner == client
-    classes = np.unique(seen.rows.y[own]).tolist()
-    shares = [float(which[own & (seen.rows.y == c)].mean()) for c in classes]
-    return float(np.average(shares, weights=[(seen.rows.y == c).sum() for c in classes]))
+    of_class = [seen.rows.y == c for c in np.unique(seen.rows.y[own]).tolist()]
+    apart = [float(which[own & rows].mean() - which[rows].mean()) for rows in of_class]
+    share = which.mean() + np.average(apart, weights=[rows.sum() for rows in of_class])
+    return float(np.clip(share, 0.0, 1.0))
 
 
 def _like_median(seen: _SeenRows, column: int, client: int) -> float:
@@ -496,17 +527,13 @@ def _of_columns(
         kind, sentence = _column(seen, client, j, spread=bool(columns.spread[client, j]), key=key)
         if kind:
             kinds.setdefault(kind, {})[seen.names[j]] = sentence
-    remedies = {
-        "units": 'repair the unit, or set task.scale = "client"',
-        "offset": 'look how it is measured there, or set task.scale = "client"',
-    }
     return [
         OutlyingClient(
             client=client,
             kind=kind,  # type: ignore[arg-type]
             columns=tuple(those),
             said=_all_of(those),
-            remedy=remedies[kind],
+            remedy=_REMEDIES[kind] if seen.tabular else _PREPARED,
         )
         for kind, those in kinds.items()
     ]
@@ -619,7 +646,7 @@ def _constant(seen: _SeenRows, constant: Bools) -> list[OutlyingClient]:
     for k in np.flatnonzero(constant.any(axis=1)).tolist():
         first = seen.rows.x[seen.rows.owner == k][:1]
         those = {
-            seen.names[j]: f"{seen.names[j]} is always {_short(float(seen.raw(j, first[:, j])[0]))}"
+            seen.names[j]: _always(seen, j, float(seen.raw(j, first[:, j])[0]))
             for j in np.flatnonzero(constant[k]).tolist()
         }
         outlying.append(
@@ -628,10 +655,20 @@ def _constant(seen: _SeenRows, constant: Bools) -> list[OutlyingClient]:
                 kind="constant column",
                 columns=tuple(those),
                 said=_all_of(those),
-                remedy="repair the column, or leave it out with task.drop",
+                remedy=_REMEDIES["constant column"] if seen.tabular else _PREPARED,
             )
         )
     return [] if _widely(outlying, seen.clients) else outlying
+
+
+def _always(seen: _SeenRows, column: int, value: float) -> str:
+    """Return that a client has one value alone in a column, or a gap in each row."""
+    if seen.names[column] == _INPUTS:
+        return "some of the inputs are always the same"
+    fill = float(seen.fill[column])
+    if abs(value - fill) <= _ROUNDED * max(abs(seen.shift[column]), abs(seen.scale[column])):
+        return f"{seen.names[column]} has no value, or always {_short(value)}, which fills gaps"
+    return f"{seen.names[column]} is always {_short(value)}"
 
 
 def _short(value: float) -> str:

@@ -37,31 +37,22 @@ from motley_advice.inspection.own_tables import LEFT_OUT
 from motley_advice.inspection.pitfalls import Examined, of_data, pitfalls
 from motley_advice.inspection.pitfalls_of_sets import one_constant_for_all, pitfalls_of_set
 from motley_advice.inspection.planned import synchronous_loop
-from motley_advice.inspection.sources import InspectionSource, source_of
+from motley_advice.inspection.sources import InspectionSource, same_data, source_of
 from motley_advice.inspection.system import system_findings
 from motley_data.column_table import column_table
 from motley_report.selection_plots import class_picture
 
 VARIANTS = 40
 """Variants of an experiment that are searched for pitfalls, at most."""
-_DATA = (
-    "seed",
-    "pin",
-    "task",
-    "partition",
-    "label_noise",
-    "feature_shift",
-    "concept_shift",
-    "split",
-    "public",
-    "population",
-)
-"""Keys on which the samples of clients depend."""
 _DIAGNOSED = {
     "B^2": ("diversity", "B2"),
     "G^2": ("diversity", "mean_gradient"),
     "drift of clients": ("drift", "measured"),
 }
+OTHER_CLIENTS = "other clients in"
+"""The fact of variants whose clients hold other samples, which are not inspected."""
+_NAMED = 3
+"""Such variants that are named, at most."""
 Tell = Callable[[str], None]
 
 
@@ -240,7 +231,7 @@ def _one(
             )
     finally:
         ready.engine.close()
-    facts = _facts(federation) + _settings(ready)
+    facts = _facts(federation) + _settings(ready) + _other_clients(source, source.experiment)
     classes = _classes(federation, label)
     diagnosed = _diagnosed(source.runs)
     clients = clients_of(federation)
@@ -311,7 +302,7 @@ def _pitfalls(
     variants = {
         label: variant
         for label, variant in list(source.variants.items())[:VARIANTS]
-        if _same_data(variant, experiment)
+        if same_data(variant, experiment)
     }
     variants_of: dict[str, list[str]] = {}
     for label, variant in (variants or {"": experiment}).items():
@@ -333,12 +324,6 @@ def _of_variant(variant: Experiment, inspection: Inspection, task: Task, ready: 
         return [f"this variant cannot run: {error}"]
     prepared.engine.close()
     return pitfalls(Examined(variant, prepared, inspection))
-
-
-def _same_data(first: Experiment, second: Experiment) -> bool:
-    a = first.resolved()
-    b = second.resolved()
-    return all(a[key] == b[key] for key in _DATA)
 
 
 # ------------------------------------------------------------------ what stands beside the findings
@@ -363,6 +348,19 @@ def _settings(ready: Ready) -> list[tuple[str, str]]:
         ("per round", str(config.cohort)),
         ("parameters", f"{config.setting.task.layout.size:,}"),
     ]
+
+
+def _other_clients(source: InspectionSource, experiment: Experiment) -> list[tuple[str, str]]:
+    """Return the fact that variants have other clients than the experiment that is inspected."""
+    labels = [
+        label
+        for label, variant in source.variants.items()
+        if not same_data(variant.replace({"seed": experiment.seed}), experiment)
+    ]
+    if not labels:
+        return []
+    more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
+    return [(OTHER_CLIENTS, f"{'; '.join(labels[:_NAMED])}{more}")]
 
 
 def _classes(federation: Federation, label: str) -> Picture | None:

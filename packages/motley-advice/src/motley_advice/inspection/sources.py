@@ -42,6 +42,19 @@ _SAME = (
     "failures",
 )
 """Keys that make a federation: runs of the same ones (and seed) have the same clients."""
+_DATA = (
+    "seed",
+    "pin",
+    "task",
+    "partition",
+    "label_noise",
+    "feature_shift",
+    "concept_shift",
+    "split",
+    "public",
+    "population",
+)
+"""Keys on which the samples of clients depend."""
 _EXPECTED = (
     "expected an experiment file (.toml), a table (.csv, .parquet), a folder of runs or of tables, "
     "an Experiment, its keys, runs, or a federation"
@@ -55,7 +68,8 @@ class InspectionSource:
     Parameters
     ----------
     label: file, folder or name.
-    experiment: whose clients are inspected; None for a federation without one.
+    experiment: whose clients are inspected, the first run where no run of a grid has those of the
+    file; None for a federation without one.
     federation: made in Python; None where the experiment makes it.
     variants: label -> experiment, of a grid or of finished runs, seeds aside.
     keys: all keys of every run, planned or finished.
@@ -144,13 +158,21 @@ def source_of(
     for point in points:
         variants.setdefault(point.label, point.experiment)
     name = Path(subject).stem if isinstance(subject, str | Path) else experiment.name
+    of_file = any(same_data(point.experiment, experiment) for point in points)
     return InspectionSource(
         label=name,
-        experiment=experiment,
+        experiment=experiment if of_file else points[0].experiment,
         federation=None,
         variants=variants,
         keys=[point.experiment.resolved() for point in points],
     )
+
+
+def same_data(first: Experiment, second: Experiment) -> bool:
+    """Return whether the clients of two experiments hold the same samples."""
+    a = first.resolved()
+    b = second.resolved()
+    return all(a[key] == b[key] for key in _DATA)
 
 
 def _refuse_samples(folder: Path) -> None:

@@ -23,8 +23,10 @@ from motley.results.number_text import MB
 DIVERGED = 1e12
 """Order of a trial without a number, or with a larger loss than this: behind every other."""
 MISSED = 1e9
-"""Order of a trial that missed its target by nothing: behind every one that reached it; by its
-distance, a larger one."""
+"""Order of a trial that missed its target by nothing: behind every one that reached it."""
+_FARTHER = 1e-3
+"""How much larger, as a share, the order of a missed target is at most, whatever its distance: runs
+that missed are counted first, and losses in any unit lie before those that diverged."""
 Samples = Literal["validation", "test"]
 _COSTS = {"time_to": ("seconds", 1.0, "s"), "traffic_to": ("bits", MB, "MB")}
 
@@ -99,10 +101,13 @@ class Objective:
             return ObjectiveValue(nan, False, DIVERGED)
         cost = measures.to_target(along, self.target, better)
         best = float(along.y.max() if better else along.y.min())
+        distance = abs(self.target - best)
         return ObjectiveValue(
             cost.value / scale,
             cost.reached,
-            cost.value / scale if cost.reached else MISSED * (1 + abs(self.target - best)),
+            cost.value / scale
+            if cost.reached
+            else MISSED * (1 + _FARTHER * distance / (1 + distance)),
         )
 
 

@@ -21,6 +21,7 @@ VALIDATION = 0.2
 """Share of each client's training samples that is set aside where the file sets none aside."""
 _FIXED = (
     "seed",
+    "pin",
     "stop",
     "split",
     "evaluate",
@@ -276,6 +277,7 @@ def plan_of(
     """
     if trials < 1:
         raise ConfigError(f"got {trials}; expected at least 1", "--trials")
+    _check_stops(bases)
     bases, notes = _with_validation(bases)
     objectives = tuple(
         parse_objective(text) for text in ([objective] if isinstance(objective, str) else objective)
@@ -297,6 +299,19 @@ def plan_of(
         halving=halving,
         notes=notes,
     )
+
+
+def _check_stops(bases: Sequence[Experiment]) -> None:
+    """Refuse an experiment that ends at a test figure: the test samples would decide how long a
+    trial trains, and so which is chosen."""
+    for base in bases:
+        if base.stop.target is not None:
+            raise ConfigError(
+                "ends a run by its test figure, and values are chosen by validation samples alone; "
+                "write stop.rounds, stop.virtual_hours or stop.patience instead: --objective "
+                "time_to:0.8 measures the time to a target",
+                "stop.target",
+            )
 
 
 def _with_validation(bases: Sequence[Experiment]) -> tuple[tuple[Experiment, ...], tuple[str, ...]]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ from motley_advice.twin.predictions import Predicted
 
 __all__ = ["Forecast", "Predicted", "Rule", "predicted", "what_if"]
 
-SEEDS = tuple(range(10))
+_SEEDS = 10
+"""Federations that are drawn unless seeds are given."""
 OFTEN = 0.8
 """Share of the seeds in which a client takes no part, from which it is named."""
 
@@ -152,7 +154,7 @@ class Forecast:
 def what_if(
     path: str | Path,
     over: Mapping[str, Sequence[Any]] | None = None,
-    seeds: Sequence[int] = SEEDS,
+    seeds: Sequence[int] | None = None,
     *,
     target: float | None = None,
     out: str | Path | None = None,
@@ -167,7 +169,8 @@ def what_if(
     ----------
     path: the twin's file, ``twin.json`` beside it.
     over: key path -> values, as for :func:`~motley.experiments.sweep.compare`.
-    seeds: at least two.
+    seeds: at least two; ten other than the recorded one's by default, under which the cohorts of
+    the recording would be drawn again.
     target: of the headline metric.
     out, data, overrides, progress, jobs: as for :func:`~motley.experiments.sweep.compare`.
 
@@ -178,12 +181,15 @@ def what_if(
     """
     recorded = _recorded(user_path(path))
     packs = None if data is None else user_path(data)
+    experiment = as_experiment(path, overrides)
+    if seeds is None:
+        seeds = tuple(islice((seed for seed in count() if seed != experiment.seed), _SEEDS))
     seeds = repeatable(seeds)
     over = {key: repeatable(values) for key, values in (over or {}).items()}
     if len(set(seeds)) < 2:
         raise ConfigError(
             f"got {len(set(seeds))} seed(s), which give no interval; give at least two, better "
-            "ten, e.g. --seeds 0,1,2,3,4,5,6,7,8,9",
+            "ten, or leave them out",
             "--seeds",
         )
     if target is not None and recorded["stand_in"]:
@@ -194,7 +200,6 @@ def what_if(
         )
     if target is not None and not np.isfinite(target):
         raise ConfigError(f"got {target}; expected a finite number", "--target")
-    experiment = as_experiment(path, overrides)
     if target is not None:
         check_target(experiment, target, packs)
     folder = default_folder(experiment).parent if out is None else user_path(out)
@@ -350,7 +355,7 @@ def _at_round(run: Run, column: str, rounds: int) -> float:
 
 
 def _left_out(runs: Sequence[Run], rounds: int) -> tuple[str, ...]:
-    count: dict[int, int] = {}
+    seeds_without: dict[int, int] = {}
     for run in runs:
         taken = run.column("clients", "outcome") == "accepted"
         taken &= run.column("clients", "round") <= rounds
@@ -358,8 +363,8 @@ def _left_out(runs: Sequence[Run], rounds: int) -> tuple[str, ...]:
             run.column("federation", "client"), run.column("clients", "client")[taken]
         )
         for client in missing.tolist():
-            count[client] = count.get(client, 0) + 1
-    named = sorted(client for client, seeds in count.items() if seeds >= OFTEN * len(runs))
+            seeds_without[client] = seeds_without.get(client, 0) + 1
+    named = sorted(client for client, seeds in seeds_without.items() if seeds >= OFTEN * len(runs))
     return tuple(runs[0].client_name(client) for client in named)
 
 
