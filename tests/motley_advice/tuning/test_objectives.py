@@ -28,6 +28,12 @@ from motley_advice.tuning.outcome import (
 from tests.motley.results import fake
 
 
+def table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
+    """A recorded table with gaps where a row has no value."""
+    whole = [{column: row.get(column) for column in TABLES[name].names} for row in rows]
+    return pa.Table.from_pylist(whole, schema=TABLES[name])
+
+
 def run(
     validation: list[float | None],
     test: list[float],
@@ -51,8 +57,8 @@ def run(
         {"time_s": 10.0 * row["round"], "total_bits": 16e6 * row["round"], "loss": 1.0, **row}
         for row in rows
     ]
-    whole = [{name: row.get(name) for name in TABLES["evaluations"].names} for row in rows]
-    tables = {"evaluations": pa.Table.from_pylist(whole, schema=TABLES["evaluations"])}
+    rounds = [{"round": i, "time_s": 10.0 * i, "total_bits": 16e6 * i} for i in range(1, len(test))]
+    tables = {"evaluations": table("evaluations", rows), "rounds": table("rounds", rounds)}
     return Run(
         Path("."), {"config": {"split": {"test": "client"}}, "task": {"metric": metric}}, tables
     )
@@ -89,6 +95,15 @@ def test_time_and_traffic_to_a_target() -> None:
     assert time.measured(given, "validation") == ObjectiveValue(20.0, True, 20.0)
     assert traffic.measured(given, "validation") == ObjectiveValue(4.0, True, 4.0)
     assert time.measured(given, "test").value == 10.0
+
+
+def test_a_broken_run_missed_its_target_with_all_that_it_had_spent() -> None:
+    """0.5 after 10 s, and no number from then until the end at 30 s."""
+    broken = run([0.1, 0.5, None, None], [0.1, 0.9, 0.9, 0.9])
+    time = parse_objective("time_to:0.8").measured(broken, "validation")
+    traffic = parse_objective("traffic_to:0.8").measured(broken, "validation")
+    assert (time.value, time.reached) == (30.0, False)
+    assert (traffic.value, traffic.reached) == (6.0, False)
 
 
 def test_a_missed_target_comes_after_every_one_reached_and_nearer_ones_before_farther() -> None:

@@ -99,7 +99,12 @@ class Objective:
         along = self._curve(run, samples, axis)  # type: ignore[arg-type]
         if not len(self._curve(run, samples, "round").y):
             return ObjectiveValue(nan, False, DIVERGED)
-        cost = measures.to_target(along, self.target, better)
+        cost = measures.until_target(
+            run,
+            axis,  # type: ignore[arg-type]
+            self.target,
+            scope=_scope(run, samples),
+        )
         best = float(along.y.max() if better else along.y.min())
         distance = abs(self.target - best)
         return ObjectiveValue(

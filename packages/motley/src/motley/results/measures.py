@@ -277,11 +277,14 @@ def to_target(along: Curve, target: float, higher_is_better: bool = True) -> Cen
     return Censored(float(along.x[-1]) if len(along.x) else float("nan"), False)
 
 
-def until_target(run: Run, axis: Axis, target: float, untrained: bool = True) -> Censored:
+def until_target(
+    run: Run, axis: Axis, target: float, *, scope: str | None = None, untrained: bool = True
+) -> Censored:
     """Return what a run had spent at its first evaluation with the headline at ``target`` or
-    better; one that has no such evaluation counts with all that it spent, censored. ``untrained``:
-    as of :func:`curve`."""
-    until = to_target(curve(run, axis, untrained=untrained), target, metric_of(run)[1])
+    better; one that has no such evaluation counts with all that it spent, censored. ``scope``,
+    ``untrained``: as of :func:`curve`."""
+    along = curve(run, axis, scope=scope, untrained=untrained)
+    until = to_target(along, target, metric_of(run)[1])
     spent = [until.value, *np.asarray(run.column("rounds", AXES[axis])[-1:], float)]
     return until if until.reached else Censored(float(np.fmax.reduce(spent)), False)
 
