@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import motley
+from motley.results.blocks import DASH
 from motley.results.by_architecture import by_architecture
 from motley.results.terminal import terminal_tables
 from motley_report.report import report
 from tests.motley.experiments.test_unlike_models import DEEP, SMALL, keys
+from tests.motley.results import fake
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +55,20 @@ def test_a_dispatch_costs_what_was_billed(runs):
     assert 2 * 610 * 32 <= bits[0][0] < 1.02 * 2 * 610 * 32
     assert first.cells[5].value == pytest.approx(2 * (1 + 592 / 620))
     assert second.cells[5].value == pytest.approx(4 * 592 / 620)
+
+
+def test_a_seed_that_was_ruined_is_not_left_out():
+    held = {"names": ["mlp"], "parameters": [610], "holders": [0, 0]}
+    runs = [
+        fake.of_losses([2.0, loss], [loss, loss], seed=seed, architectures=held)
+        for seed, loss in enumerate((0.4, float("nan")))
+    ]
+    for run in runs:
+        run.tables["clients"] = fake.table("clients", client=[0, 1], bits_up=[8e6, 8e6])
+    (row,) = by_architecture({"fedavg": runs}).rows
+    assert [cell.text for cell in row.cells[:5]] == ["2.00", "610", DASH, DASH, "1.00"]
+    (row,) = by_architecture({"fedavg": runs[:1]}).rows
+    assert row.cells[2].value == 0.4
 
 
 def test_it_is_shown_in_the_report_and_on_the_terminal(runs, tmp_path):

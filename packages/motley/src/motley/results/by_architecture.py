@@ -13,6 +13,7 @@ from motley.core.arrays import Floats
 from motley.results.blocks import DASH, Table, TableCell, TableRow
 from motley.results.fairness import of_clients
 from motley.results.load import Run
+from motley.results.measures import spread, spread_at_end
 from motley.results.number_text import MB, short_number
 from motley.results.recorded_metrics import metric_of, percent_of
 
@@ -32,12 +33,16 @@ def by_architecture(groups: Mapping[str, Sequence[Run]]) -> Table | None:
         first = first or runs[0]
         for number, (name, parameters) in enumerate(held[0]):
             title = f"{number} {name}"
-            figures = [_figures(run, number) for run in runs]
+            holders, *served, megabytes, seconds = zip(
+                *(_figures(run, number) for run in runs), strict=True
+            )
             cells = [
-                _cell(float(np.nanmean(values)) if any(map(isfinite, values)) else nan)
-                for values in zip(*figures, strict=True)
+                _cell(spread(holders).mean),
+                TableCell(f"{parameters:,}", float(parameters)),
+                *(_cell(spread_at_end(values, runs).mean) for values in served),
+                _cell(spread(megabytes).mean),
+                _cell(spread(seconds).mean),
             ]
-            cells.insert(1, TableCell(f"{parameters:,}", float(parameters)))
             rows.append(TableRow(f"{label}: {title}" if len(groups) > 1 else title, cells))
     if first is None:
         return None
