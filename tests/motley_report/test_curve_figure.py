@@ -11,7 +11,9 @@ import motley
 from motley.core import extensions
 from motley.core.errors import ConfigError
 from motley.experiments import sweep
+from motley_report.curve_figure import curve_figure
 from tests.motley.experiments.test_shown import KEYS
+from tests.motley.results.fake import two_rounds
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,11 @@ def test_figures_have_a_line_per_method_at_the_evaluations(found: Any) -> None:
         found.plot(over="seconds")
     with pytest.raises(ConfigError, match="runs: there are no finished runs to draw"):
         sweep.Comparison([], [], Path()).plot()
+
+
+def test_time_of_a_deployment_is_called_wall_time() -> None:
+    (axes,) = curve_figure({"by hand": [two_rounds()]}, over="virtual_seconds").axes
+    assert axes.get_xlabel() == "wall time (s)"
 
 
 def test_without_motley_report_both_say_what_draws_them(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from motley.core.errors import ConfigError, suggest
 from motley.results import measures
+from motley.results.labels import clock
 from motley.results.method_groups import method_numbers
 from motley_report.figures import colour, dash, styled
 from motley_report.shown_figure import ShownFigure
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 OVER: Final = {"rounds": "round", "virtual_seconds": "seconds", "traffic": "bits"}
 """What a figure may be drawn over -> the axis of :func:`motley.results.measures.curve`."""
-_AXIS: Final = {"rounds": "round", "virtual_seconds": "virtual time (s)", "traffic": "traffic (MB)"}
+_AXIS: Final = {"rounds": "round", "virtual_seconds": "{} time (s)", "traffic": "traffic (MB)"}
 
 
 def curve_figure(
@@ -30,7 +31,7 @@ def curve_figure(
     Parameters
     ----------
     metric: of the evaluations or metrics; the headline by default.
-    over: ``rounds``, ``virtual_seconds`` or ``traffic``.
+    over: ``rounds``, ``virtual_seconds`` (of deployments wall time) or ``traffic``.
 
     Raises
     ------
@@ -74,7 +75,7 @@ def curve_figure(
             axes.fill_between(
                 x, band.low, band.high, color=colour(i), alpha=0.16, linewidth=0, step=step
             )
-        axes.set(xlabel=_AXIS[over], ylabel=metric or headline)
+        axes.set(xlabel=_AXIS[over].format(clock(groups)), ylabel=metric or headline)
         axes.margins(x=0)
         if len(groups) > 1:
             axes.legend()
