@@ -516,6 +516,17 @@ def test_the_largest_cohort_is_kept():
     assert [one.kind for one in loop.config.privacy.releases] == ["poisson"]
 
 
+def test_no_part_is_weighed_by_clear_numbers_of_samples_after_the_clip():
+    """The mean multiplies a ``weighted_sum`` by the client's own samples: 1 under uniform weights,
+    and under ``examples`` many times the clip."""
+    capped = loop_of(weights="examples", privacy={**GAUSS, "max_examples": 10}).config.privacy
+    uniform = loop_of(privacy=GAUSS).config.privacy
+    empty = {"delta": Part(torch.zeros(2), "mean"), "dc": Part(torch.zeros(2), "weighted_sum")}
+    assert PrivateRounds(uniform, empty).empty == empty
+    with pytest.raises(ConfigError, match=r"weights: clients also send 'dc', which is weighed by"):
+        PrivateRounds(capped, empty)
+
+
 def test_the_clip_adapts():
     options = {**GAUSS, "clip": {"initial": 5.0, "noise": 1.0}}
     loop = finished(privacy=options)
