@@ -2,6 +2,7 @@
 
 import json
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,25 @@ def test_a_run_that_goes_on_is_counted_once_and_a_longer_one_with_its_caps():
     all_runs, _ = told(motley.run(longer, out="run", resume=True))
     assert all_runs["runs"] == 1
     assert all_runs["epsilon"] == pytest.approx(
+        dp_accounting.get_epsilon_gaussian(8.0 / np.sqrt(8), 1e-5)
+    )
+
+
+@pytest.mark.parametrize("made", [1, 3])
+def test_an_interrupted_run_that_is_to_end_earlier_keeps_its_caps(made):
+    """Of eight rounds ``made`` were; also where it is refused to end after two."""
+
+    def stop(done):
+        if done.round == made:
+            raise RuntimeError
+
+    longer = {**KEYS, "stop": {"rounds": 8}, "checkpoint": {"every_rounds": 1}}
+    with pytest.raises(RuntimeError):
+        motley.run(longer, out="run", on_round=stop)
+    with suppress(StoreError):
+        motley.run({**longer, "stop": {"rounds": 2}}, out="run", resume=True)
+    (ledger,) = ledgers()
+    assert all_epsilon(ledger["runs"], 1e-5, "zero_out").epsilon == pytest.approx(
         dp_accounting.get_epsilon_gaussian(8.0 / np.sqrt(8), 1e-5)
     )
 

@@ -15,11 +15,12 @@ import motley
 from motley.algorithms.parts import Part, Upload
 from motley.core.errors import ConfigError
 from motley.core.keys import Key
-from motley.core.records import Outcome, Reports
+from motley.core.records import Cohort, Outcome, Reports
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.experiments.registry import catalogue
 from motley.rounds.learning import Learning
+from motley.selectors.poisson import Poisson
 from motley.tasks import from_clients, own_task
 from motley.testing.algorithms import adapted, mlp
 from motley.world.interfaces import Failures
@@ -463,6 +464,49 @@ def test_cohorts_of_coins_vary_and_an_empty_one_is_noise():
     assert loop.config.privacy.divisor == pytest.approx(0.6)
 
 
+@pytest.mark.parametrize(
+    "sending", [{}, {"compressor": "randomk", "budget": {"average": 0.5}}], ids=["whole", "drawn"]
+)
+def test_what_others_send_does_not_tell_whether_a_client_is_in_a_hidden_cohort(
+    sending, monkeypatch
+):
+    """Else the sums of cohorts with and without it differ by more than its own update, and who
+    knows the others' data and the seed sees which cohort it was: nothing is amplified then."""
+
+    def kept(self, state, step, total, note):
+        state.step += 1
+        return {name: torch.full_like(value, 1e-3) for name, value in total.items()}
+
+    monkeypatch.setattr(PrivateRounds, "noised", kept)
+    sent = []
+    for absent in (-1, 0):
+        uploads = {}
+
+        def select(self, state, context, absent=absent):
+            return Cohort(context.available[context.available != absent])
+
+        def clipped(self, state, upload, uploads=uploads):
+            if upload.client:
+                uploads[len(uploads)] = upload.client, upload.parts["delta"].value.clone()
+            return upload
+
+        monkeypatch.setattr(Poisson, "select", select)
+        monkeypatch.setattr(PrivateRounds, "clipped", clipped)
+        finished(
+            **{**CLASSES, "population": 4, "cohort": 2, "stop": {"rounds": 2}},
+            selector={"name": "poisson", "rate": 0.5},
+            local={"steps": 2, "batch_size": 4},
+            privacy={**GAUSS, "cohorts": "hidden"},
+            **sending,
+        )
+        sent.append(uploads)
+    first, second = sent
+    assert [client for client, _ in first.values()] == [1, 2, 3, 1, 2, 3]
+    for key, (client, update) in first.items():
+        assert client == second[key][0]
+        assert torch.equal(update, second[key][1])
+
+
 def test_the_largest_cohort_is_kept():
     loop = loop_of(
         selector={"name": "poisson", "rate": 0.9, "largest": 5},
@@ -470,6 +514,17 @@ def test_the_largest_cohort_is_kept():
     )
     assert len(loop.step().asked) == 5
     assert [one.kind for one in loop.config.privacy.releases] == ["poisson"]
+
+
+def test_no_part_is_weighed_by_clear_numbers_of_samples_after_the_clip():
+    """The mean multiplies a ``weighted_sum`` by the client's own samples: 1 under uniform weights,
+    and under ``examples`` many times the clip."""
+    capped = loop_of(weights="examples", privacy={**GAUSS, "max_examples": 10}).config.privacy
+    uniform = loop_of(privacy=GAUSS).config.privacy
+    empty = {"delta": Part(torch.zeros(2), "mean"), "dc": Part(torch.zeros(2), "weighted_sum")}
+    assert PrivateRounds(uniform, empty).empty == empty
+    with pytest.raises(ConfigError, match=r"weights: clients also send 'dc', which is weighed by"):
+        PrivateRounds(capped, empty)
 
 
 def test_the_clip_adapts():
@@ -656,6 +711,25 @@ REFUSED = [
             "privacy": {**GAUSS, "cohorts": "hidden", "max_rounds": 2},
         },
         r"leave max_rounds out",
+    ),
+    (
+        {
+            "selector": {"name": "poisson", "rate": 0.3},
+            "local": {"epochs": 4, "stragglers": {"share": 0.5}},
+            "privacy": {**GAUSS, "cohorts": "hidden"},
+        },
+        r"who is asked changes others' work; write cohorts = \"seen\"",
+    ),
+    (
+        {
+            "selector": {"name": "poisson", "rate": 0.3},
+            "compressor": "topk",
+            "budget": {"average": 0.5},
+            "network": "uniform",
+            "allocator": "fedcg_lp",
+            "privacy": {**GAUSS, "cohorts": "hidden", "sizes": "public"},
+        },
+        r"who is asked changes others' uploads; write cohorts = \"seen\"",
     ),
     (
         {"privacy": {**GAUSS, "noise_multiplier": 1e-6}},

@@ -8,6 +8,8 @@ import torch
 from motley.algorithms.aggregators.mean import Mean
 from motley.algorithms.aggregators.robust import Krum, Median, MultiKrum, NormBound, TrimmedMean
 from motley.algorithms.parts import Part, Upload, aggregate
+from motley.experiments.build import build
+from motley.experiments.config import Experiment
 
 DELTAS = [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (10.0, 10.0)]
 
@@ -65,6 +67,36 @@ def test_trimming_counts_decimals_as_they_are_meant():
         assert aggregate(TrimmedMean(trim), uploads(values), "weight")[
             "delta"
         ].item() == pytest.approx(want)
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "reason"),
+    [
+        (
+            {"name": "trimmed_mean"},
+            "TrimmedMean is the plain mean here, for trim = 0.1 leaves out none of 6 uploads; "
+            "write trim = 0.17",
+        ),
+        (
+            {"name": "multi_krum", "k": 9},
+            "MultiKrum is the plain mean here, for k = 9 averages all of 6 uploads; write at most "
+            "k = 5",
+        ),
+    ],
+    ids=["trimmed_mean", "multi_krum"],
+)
+def test_a_rule_that_leaves_nobody_out_is_told(aggregator, reason):
+    keys = {"task": "quadratic", "population": 6, "cohort": 6, "partition": "by_writer"}
+    keys |= {"stop": {"rounds": 1}, "weights": "uniform"}
+    with pytest.warns(UserWarning, match=reason):
+        build(Experiment(**keys, aggregator=aggregator))
+
+
+def test_rules_that_leave_somebody_out():
+    assert TrimmedMean(0.17).is_mean_of(6) is None
+    assert TrimmedMean(0.0).is_mean_of(6) is None  # asked for
+    assert "ask more clients" in TrimmedMean(0.4).is_mean_of(2)
+    assert [MultiKrum(1, k).is_mean_of(6) for k in (None, 5)] == [None, None]
 
 
 def test_norm_bound_shortens_the_long_only():

@@ -88,7 +88,9 @@ def test_a_view_counts_what_it_is_told():
     assert step.scale.tolist() == discount("polynomial", np.array([1, 0]), 0.5, 4.0).tolist()
 
 
-@pytest.mark.parametrize("aggregator", ["median", "trimmed_mean"])
+@pytest.mark.parametrize(
+    "aggregator", ["median", {"name": "trimmed_mean", "trim": 0.4}], ids=["median", "trimmed_mean"]
+)
 @pytest.mark.parametrize("mode", ["asynchronous", {"name": "buffered", "buffer": 1}], ids=str)
 def test_an_aggregator_that_compares_needs_more_than_one_upload(aggregator, mode):
     message = (
@@ -97,5 +99,5 @@ def test_an_aggregator_that_compares_needs_more_than_one_upload(aggregator, mode
     )
     with pytest.raises(ConfigError, match=message):
         simulation(aggregator=aggregator, synchrony=mode)
-    simulation(aggregator=aggregator, synchrony={"name": "buffered", "buffer": 2})
+    simulation(aggregator=aggregator, synchrony={"name": "buffered", "buffer": 3})
     simulation(aggregator={"name": "norm_bound", "c": 1.0}, synchrony=mode)

@@ -69,8 +69,9 @@ def test_bad_vectors():
     code = FixedPoint(1.0, 8, 3, max_weight=5)
     with pytest.raises(ConfigError, match="expected 1 to max_weight = 5"):
         code.encode(np.zeros(2), 6, os.urandom)
-    with pytest.raises(ConfigError, match="not finite"):
-        code.encode(np.array([np.nan]), 1, os.urandom)
+    for number in (np.nan, np.inf, -np.inf):  # no infinite one is sent as one at the clip
+        with pytest.raises(ConfigError, match="not finite"):
+            code.encode(np.array([number]), 1, os.urandom)
 
 
 @given(

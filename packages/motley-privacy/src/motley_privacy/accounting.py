@@ -6,7 +6,9 @@ with every multiplier halved, so one list of releases serves both (docs/privacy.
 
 Traps of dp-accounting 0.6, each with a test: its RDP accountant does not double the sensitivity of
 a Gaussian under ``REPLACE_ONE``, so multipliers are halved here and the relation is
-``REPLACE_SPECIAL``; sampling without replacement takes half the multiplier as well.
+``REPLACE_SPECIAL``; sampling without replacement takes half the multiplier as well. Its PLD
+accountant, which cohorts of coins take to ``REPLACE_ONE``, doubles: a Gaussian beside them is not
+halved there.
 """
 
 from __future__ import annotations
@@ -106,7 +108,7 @@ def calibrated(
     name = _accountant(accountant, (update, *signals))
     multiplier = library.calibrate_dp_mechanism(
         lambda: _accountants(name, adjacency, (update,), coarse=True),
-        lambda z: _event((replace(update, multiplier=z), *signals), adjacency),
+        lambda z: _event((replace(update, multiplier=z), *signals), adjacency, name),
         target_epsilon=epsilon,
         target_delta=delta,
         bracket_interval=library.LowerEndpointAndGuess(0.05, 2.0),
@@ -128,7 +130,7 @@ def _bound(
             library.get_epsilon_gaussian(1.0 / math.sqrt(together), delta) if together else 0.0
         )
         return Bound(float(epsilon), "closed form")
-    event = _event(releases, adjacency)
+    event = _event(releases, adjacency, name)
     try:
         epsilon = _accountants(name, adjacency, releases).compose(event).get_epsilon(delta)
     except library.UnsupportedEventError:
@@ -192,18 +194,20 @@ def _accountants(
     return library.pld.PLDAccountant(relation, **step)
 
 
-def _event(releases: Sequence[Release], adjacency: Adjacency) -> Any:
+def _event(releases: Sequence[Release], adjacency: Adjacency, name: str) -> Any:
     library = _library()
+    doubled = name == "pld" and any(release.kind in _AMPLIFIED for release in releases)
     return library.ComposedDpEvent(
         [
-            library.SelfComposedDpEvent(_single(release, adjacency), release.count)
+            library.SelfComposedDpEvent(_single(release, adjacency, doubled), release.count)
             for release in releases
         ]
     )
 
 
-def _single(release: Release, adjacency: Adjacency) -> Any:
-    """Return the library's event of one release."""
+def _single(release: Release, adjacency: Adjacency, doubled: bool) -> Any:
+    """Return the library's event of one release; ``doubled``: whether its accountant doubles what
+    a Gaussian moves by under replace-one itself."""
     library = _library()
     halved = release.multiplier * (0.5 if adjacency == "replace_one" else 1.0)
     if release.kind == "laplace":
@@ -226,7 +230,7 @@ def _single(release: Release, adjacency: Adjacency) -> Any:
         return library.TruncatedSubsampledGaussianDpEvent(
             release.population, release.rate, release.largest, release.multiplier
         )
-    return library.GaussianDpEvent(halved)
+    return library.GaussianDpEvent(release.multiplier if doubled else halved)
 
 
 def _library() -> Any:

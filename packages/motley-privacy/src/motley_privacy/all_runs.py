@@ -5,7 +5,8 @@ A file for each data set in the user's state folder (``MOTLEY_STATE``, else ``XD
 A data set is known by ``privacy.data_set``, else by the path of its source, so that a changed row
 opens no new one. A run enters when it begins, at its caps, under the commitment to its secret, once
 however often it is resumed; one that is extended enters with its new caps. Runs on public or
-synthetic data, and those with a ``noise_seed``, which are not private, do not enter.
+synthetic data, and those with a ``noise_seed``, which are not private, do not enter. One that was
+interrupted and goes on to an earlier end keeps its caps, for its rounds so far may have been seen.
 
 Composition. The releases of all runs are those of one client at its caps, chosen by what was
 released before, and compose adaptively in one accountant, at the delta and adjacency of the run
@@ -98,7 +99,7 @@ def enter_run(experiment: Experiment, plan: PrivacyPlan, committed: str) -> dict
         "releases": [dataclasses.asdict(release) for release in plan.releases],
     }
     with _opened(name) as ledger:
-        runs = {**ledger["runs"], committed: entry}
+        runs = {**ledger["runs"], committed: _most(entry, ledger["runs"].get(committed))}
         _check_budget(name, ledger.get("budget"), runs, options.adjacency)
         ledger["runs"] = runs
     total = all_epsilon(runs, options.delta, options.adjacency)
@@ -113,6 +114,18 @@ def enter_run(experiment: Experiment, plan: PrivacyPlan, committed: str) -> dict
         "delta": options.delta,
         "sentence": sentence,
     }
+
+
+def _most(entry: dict[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a run that goes on, each release as often as it may be now or might have been
+    before."""
+    if before is None:
+        return entry
+    releases = [
+        {**now, "count": max(now["count"], then["count"])}
+        for now, then in zip(entry["releases"], before["releases"], strict=True)
+    ]
+    return {**entry, "releases": releases}
 
 
 def in_ledger(

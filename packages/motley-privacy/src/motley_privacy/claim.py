@@ -66,16 +66,9 @@ def _not_covered() -> str:
 def _hidden(origin: NoiseOrigin) -> str:
     """Return the sentences on hidden cohorts, and on who could know them."""
     drawn = "the seed" if origin == "noise_seed" else "the run's secret.json"
-    if origin == "system":
-        numbered = (
-            " A client that is asked sees the number of its message, which tells how many others "
-            "were asked before it."
-        )
-    else:
-        numbered = ""
     return (
         "Cohorts are drawn without a look at data and taken as hidden, which amplifies: whoever "
-        f"sees a cohort, the table of participants or {drawn} gets less privacy.{numbered}"
+        f"sees a cohort, the table of participants or {drawn} gets less privacy."
     )
 
 

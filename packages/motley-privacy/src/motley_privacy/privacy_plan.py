@@ -60,6 +60,11 @@ class PrivacyPlan:
         """Whether clients add the noise of a sum."""
         return self.client_noise is not None
 
+    @property
+    def cohorts_hidden(self) -> bool:
+        """Whether the account counts on cohorts that nobody sees."""
+        return self.options.cohorts == "hidden"
+
     def stage(self, empty: Parts) -> PrivateStage:
         """Return a new stage of this plan; ``empty``: an upload whose model did not move."""
         return self.make_stage(self, empty)

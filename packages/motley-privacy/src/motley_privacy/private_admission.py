@@ -19,6 +19,7 @@ from motley.experiments.disclosure import algorithm_refuses, noised, unbounded
 from motley.rounds.run_config import RunConfig
 from motley.selectors.selector import SelectionRule, Selector
 from motley.tasks.task import Task
+from motley.transport.allocators.uniform_ratio import UniformAllocator
 from motley.transport.upload_config import UploadConfig
 from motley_privacy.accounting import Kind, Release, bound, calibrated
 from motley_privacy.client_noise import check_client_noise, client_noise
@@ -429,6 +430,13 @@ def _hidden(
         reason = "a cap on rounds takes clients out of the draw; leave max_rounds out"
     elif experiment.defence is not None:
         reason = "a defence holds clients back, which changes the draw"
+    elif experiment.local.stragglers is not None:
+        reason = "stragglers are a share of each cohort, so that who is asked changes others' work"
+    elif type(config.upload_config.allocator) is not UniformAllocator:
+        reason = (
+            f"{experiment.allocator['name']!r} divides a budget among a cohort, so that who is "
+            "asked changes others' uploads"
+        )
     if reason or draw is None:
         raise ConfigError(f'{reason}; write cohorts = "seen"', "privacy.cohorts")
     kind: Any = draw.scheme

@@ -68,6 +68,12 @@ class PrivateRounds(PrivateStage):
                     "algorithm that sends nothing but its update, or leave privacy out",
                     "privacy",
                 )
+            if how == "weighted_sum" and plan.options.max_examples is not None:
+                raise ConfigError(
+                    f"clients also send {name!r}, which is weighed by their clear numbers of "
+                    'samples after the clip; write weights = "uniform", and leave max_examples out',
+                    "weights",
+                )
         self.plan = plan
         self.empty = empty
         self.source: Source | Key = SystemRandomness()

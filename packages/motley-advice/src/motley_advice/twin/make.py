@@ -220,7 +220,7 @@ def _passes(keys: Mapping[str, Any], records: Records, data: Path | None) -> Flo
     lines = planner.timelines(
         Cohort(records.client, local_steps=steps.astype(np.int64)),
         LinkLoads(nothing, free, nothing, free),
-        dispatch=0,
+        dispatch=nothing,
         version=0,
         round=1,
         now_s=0.0,

@@ -392,11 +392,12 @@ class DeployedBackend(ClientBackend[DeployedClients]):
                 "width": widths,
             }.items()
         }
+        numbers = self.config.dispatch_numbers(now.dispatch, now.draw_index, cohort.ids).tolist()
         for i, client in enumerate(cohort.ids.tolist()):
             row = {name: column[i] for name, column in columns.items()}
             dispatch = DeployedDispatch(
                 client=client,
-                dispatch=now.dispatch + i,
+                dispatch=numbers[i],
                 version=now.version,
                 steps=int(steps[i]),
                 start_s=start_s,

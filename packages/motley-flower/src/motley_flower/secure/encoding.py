@@ -108,10 +108,11 @@ class FixedPoint:
                 f"got a weight of {weight}; expected 1 to max_weight = {self.max_weight}",
                 "max_weight",
             )
-        scaled = np.clip(np.asarray(values, np.float64), -self.clip, self.clip)
-        if not np.isfinite(scaled).all():
+        vector = np.asarray(values, np.float64)
+        if not np.isfinite(vector).all():
             raise ConfigError("got a vector that is not finite; nothing of it is sent", "clip")
-        scaled = (scaled + self.clip) * (self.levels / (2 * self.clip))
+        clipped = np.clip(vector, -self.clip, self.clip)
+        scaled = (clipped + self.clip) * (self.levels / (2 * self.clip))
         draws = np.frombuffer(entropy(4 * len(scaled)), "<u4") / 2.0**32
         rounded = np.minimum(np.floor(scaled + draws), self.levels).astype(np.uint64)
         words: Words = np.append(rounded, np.uint64(1)) * np.uint64(weight)

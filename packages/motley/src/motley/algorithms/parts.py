@@ -524,6 +524,11 @@ class Aggregator(_MethodPart):
         round with fewer uploads does not change the model."""
         return 1
 
+    def is_mean_of(self, uploads: int) -> str | None:
+        """Return why the options make the rule the plain mean of so many uploads, and what to write
+        instead; None where they do not."""
+        return None
+
     @abstractmethod
     def init(self) -> Any:
         """Return an empty accumulator."""

@@ -533,6 +533,8 @@ def check_synchrony(synchrony: Synchrony, setting: Setting, weights: str, cohort
     reason = reason or synchrony.refuses(rule.uploads, weights)
     if reason:
         raise ConfigError(reason, "synchrony")
+    if plain := aggregator.is_mean_of(most):
+        warnings.warn(f"aggregator: {name} is the plain mean here, for {plain}", stacklevel=2)
 
 
 def check_capacity(experiment: Experiment, setting: Setting, selector: Selector[Any]) -> None:

@@ -123,7 +123,8 @@ class Choosing:
         row = {"probed": 0, **step.row, "available": len(available)}
         choices = step.choices
         if cohort.client_notes:
-            choices = (*choices, choice_rows(cohort, state.dispatch + np.arange(len(cohort.ids))))
+            numbers = self.config.dispatch_numbers(state.dispatch, state.draw_index, cohort.ids)
+            choices = (*choices, choice_rows(cohort, numbers))
         step = dataclasses.replace(
             step,
             cohort=cohort,

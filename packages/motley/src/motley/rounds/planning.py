@@ -154,7 +154,7 @@ class WorkPlanner:
         self,
         cohort: Cohort,
         loads: LinkLoads,
-        dispatch: int,
+        dispatch: Ids,
         version: int,
         round: int,
         now_s: float,
@@ -165,7 +165,7 @@ class WorkPlanner:
 
         Parameters
         ----------
-        dispatch: number of the first client sent out.
+        dispatch: numbers of the dispatches ``[m]``.
         version: of the model sent.
         extra_steps: time that choosing what to upload takes, in local steps ``[m]``.
         measured: what the server knows of the clients' seconds, and the share of a whole upload
@@ -191,7 +191,7 @@ class WorkPlanner:
             steps = steps_in_time(config.synchrony, steps, *measured)
         return plan(
             client=ids,
-            dispatch=dispatch + np.arange(len(ids)),
+            dispatch=dispatch,
             version=version,
             steps=steps,
             start_s=now_s,

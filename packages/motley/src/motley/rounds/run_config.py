@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
+import numpy as np
 from torch import Tensor
 
 from motley.algorithms.parts import ExtraExchange, Parts, ServerContext
@@ -128,6 +129,10 @@ class PrivatePlan(Protocol):
     @property
     def noised_by_clients(self) -> bool:
         """Whether clients add the noise of a sum."""
+
+    @property
+    def cohorts_hidden(self) -> bool:
+        """Whether the account counts on cohorts that nobody sees."""
 
     def stage(self, empty: Parts) -> Any:
         """Return a new :class:`~motley.rounds.stage.PrivateStage`; ``empty``: an upload whose model
@@ -278,6 +283,22 @@ class RunConfig:
         return self.setting.algorithm.server.extra_exchange(
             0 if public is None else len(public), classes
         )
+
+    def dispatch_numbers(self, dispatch: int, draw_index: int, ids: Ids) -> Ids:
+        """Return the numbers of the dispatches of a cohort, ``[m]``, larger than all before.
+
+        A client draws its batches by its number. Where the account counts on hidden cohorts, no
+        client's number depends on who else is asked: one client's draw would else change what
+        others send.
+
+        Parameters
+        ----------
+        dispatch: clients sent out so far.
+        draw_index: number of the choice, from 1.
+        """
+        if self.privacy is not None and self.privacy.cohorts_hidden:
+            return draw_index * len(self.setting.task.federation) + ids
+        return dispatch + np.arange(len(ids))
 
     def own_weights(self, examples: Ids) -> Floats:
         """Return the own weights of clients with so many samples, ``[n]``; see

@@ -362,7 +362,7 @@ class SimulatedBackend(ClientBackend[SimulatedClients]):
         lines = planner.timelines(
             cohort=cohort,
             loads=loads,
-            dispatch=now.dispatch,
+            dispatch=self.config.dispatch_numbers(now.dispatch, now.draw_index, ids),
             version=now.version,
             round=now.draw_index,
             now_s=self.clients.now_s,

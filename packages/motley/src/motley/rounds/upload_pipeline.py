@@ -120,6 +120,7 @@ class UploadPipeline(Stage):
     @override
     def init(self, config: RunConfig, server: ServerState) -> None:
         self._hears = config.privacy is None
+        self._numbers = config.dispatch_numbers
 
     @override
     def save(self, state: RunState[Any]) -> Mapping[str, Any]:
@@ -162,11 +163,8 @@ class UploadPipeline(Stage):
             **workload(),
         )
         theta = self.config.allocator.ratios(self.allocator, context) if n else np.zeros(0)
-        rows = list(
-            zip(
-                theta.tolist(), range(state.dispatch, state.dispatch + n), ids.tolist(), strict=True
-            )
-        )
+        numbers = self._numbers(state.dispatch, state.draw_index, ids)
+        rows = list(zip(theta.tolist(), numbers.tolist(), ids.tolist(), strict=True))
         states = state.clients.client_states
         both = np.array([self._bits(*row) for row in rows], np.int64).reshape(n, 2)
         steps = np.array(

@@ -42,6 +42,7 @@ Delta = (0, 0), (1, 0), (0, 1), (1, 1), (10, 10): mean (2.4, 2.4), median (1, 1)
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -159,9 +160,21 @@ class TrimmedMean(_Coordinates):
         if not 0 <= self.trim < 0.5:
             raise ConfigError(f"got trim = {self.trim}; expected at least 0 and less than 0.5")
 
+    def _cut(self, uploads: int) -> int:
+        """Return how many uploads are left out at either end."""
+        return int(self.trim * uploads + 1e-6)
+
+    @override
+    def is_mean_of(self, uploads: int) -> str | None:
+        if self.trim == 0 or self._cut(uploads):
+            return None
+        least = math.ceil(100 / uploads) / 100
+        mend = f"write trim = {least:g}" if least < 0.5 else "ask more clients"
+        return f"trim = {self.trim:g} leaves out none of {uploads} uploads; {mend}"
+
     @override
     def middle(self, ranked: Tensor) -> Tensor:
-        cut = int(self.trim * len(ranked) + 1e-6)
+        cut = self._cut(len(ranked))
         return ranked[cut : len(ranked) - cut].mean(0)
 
 
@@ -217,6 +230,12 @@ class MultiKrum(Krum):
     @override
     def kept(self, count: int) -> int:
         return count - self.f if self.k is None else self.k
+
+    @override
+    def is_mean_of(self, uploads: int) -> str | None:
+        if self.k is None or self.k < uploads:
+            return None
+        return f"k = {self.k} averages all of {uploads} uploads; write at most k = {uploads - 1}"
 
 
 @dataclass(frozen=True)
