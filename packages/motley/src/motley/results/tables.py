@@ -273,7 +273,8 @@ def costs(groups: Groups) -> MethodTable:
         f"Means over seeds. {clocks} The papers' uplink counts 32 bits for each value sent up; all "
         "traffic also counts downloads, probes and what clients tell at enrolment; a probed client "
         "that is then chosen holds the model already, so its download is among the probes. 1 MB is "
-        "8 million bits.",
+        "8 million bits. Local steps are those asked for, also of clients that came late or "
+        "dropped out.",
         printed=(
             *(col.ROUNDS, col.SELECTIONS, col.TIME, col.UPLINK, col.TRAFFIC),
             *(col.WALL_TIME, col.PARTICIPATION),
