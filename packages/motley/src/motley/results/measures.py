@@ -514,7 +514,7 @@ def costs(run: Run) -> Costs:
         up_bits=total("rounds", "up_bits"),
         probe_bits=total("rounds", "probe_down_bits") + total("rounds", "probe_up_bits"),
         local_steps=int(total("clients", "local_steps")),
-        dispatched=int(total("rounds", "selected")),
+        dispatched=max(int(total("rounds", "selected")), len(outcome)),  # some records lack it
         **{
             kind: int(np.sum(outcome == kind))
             for kind in ("accepted", "late", "dropped", "rejected")
