@@ -138,6 +138,7 @@ def write(
                     "probe_up_bits": 0.0,
                     "up_paper_bits": 6 * model,
                     "total_bits": bits,
+                    "total_up_bits": paper,
                     "total_up_paper_bits": paper,
                 },
             )

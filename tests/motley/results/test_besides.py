@@ -62,11 +62,8 @@ def made(accuracies: tuple[float, ...], seed: int = 0, mb: float = 1.0, **change
             "rounds",
             **at,
             probed=[0] * many,
-            up_bits=[mb * MB] * many,
-            probe_up_bits=[0.0] * many,
-            down_bits=[0.0] * many,
-            probe_down_bits=[0.0] * many,
             total_bits=bits,
+            total_up_bits=bits,
         ),
         clients=fake.table(
             "clients",
@@ -133,6 +130,22 @@ def test_weights_and_traffic_are_named_and_nothing_else() -> None:
     assert found.sentences() == [
         "scaffold weighs clients equally; fedavg with equal weights is not in this comparison"
     ]
+
+
+def test_traffic_beside_models_and_uploads_is_told() -> None:
+    """Two rounds of 1 MB up; what goes down to estimate statistics anew, 3 MB a round, is in the
+    totals alone."""
+    run = made((0.5, 0.8), algorithm={"name": "fedprox"})
+    rounds = run.tables["rounds"]
+    at = rounds.schema.get_field_index("total_bits")
+    totals = fake.table("rounds", total_bits=[4 * MB, 8 * MB])["total_bits"]
+    more = replace(
+        run, tables={**run.tables, "rounds": rounds.set_column(at, "total_bits", totals)}
+    )
+    assert words([made((0.5, 0.8)), more]) == {
+        "fedavg": {"down (MB)": "0"},
+        "fedprox": {"down (MB)": "6.00"},
+    }
 
 
 def test_what_is_left_by_hand() -> None:

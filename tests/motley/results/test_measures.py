@@ -307,6 +307,7 @@ def test_costs_by_hand():
         up_bits=[40.0, 40.0],
         probe_down_bits=[10.0, None],
         probe_up_bits=[None, 30.0],
+        selected=[2, 2],  # one of them is in flight at the end
     )
     clients = fake.table(
         "clients",
@@ -321,7 +322,7 @@ def test_costs_by_hand():
             timings=fake.table("timings", round=[1, 2], wall_s=[0.5, 0.25]),
         )
     )
-    assert got == m.Costs(2, 7, 9.0, 7.0, 220.0, 80.0, 100.0, 80.0, 40.0, 9, 3, 1, 1, 0, 1, 0.75)
+    assert got == m.Costs(2, 7, 9.0, 7.0, 220.0, 80.0, 100.0, 80.0, 40.0, 9, 4, 1, 1, 0, 1, 0.75)
 
 
 def test_seeds_by_hand():

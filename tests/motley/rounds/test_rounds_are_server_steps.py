@@ -100,6 +100,8 @@ def test_targets_and_costs_speak_of_rounds_and_show_selections_beside(buffered):
     asked = float(buffered.column("rounds", "selections")[5])
     assert tuple(way.cost(kind).mean.value for kind in ("rounds", "selections")) == (6.0, asked)
     assert (spent.rounds, spent.selections) == (8, buffered.column("rounds", "selections")[-1])
+    assert spent.dispatched == buffered.column("rounds", "dispatch")[-1]
+    assert spent.dispatched > buffered.tables["clients"].num_rows  # some are in flight at the end
     groups = group_runs([buffered])
     page = to_target(groups, target)
     latex = {table.name: table for table in print_tables(groups, target)}

@@ -57,6 +57,19 @@ def test_a_deadline_ends_so_many_seconds_after_the_dispatch(seconds: float, acce
     assert done.time_s == pytest.approx(1 + min(seconds, 3.0))
 
 
+@pytest.mark.parametrize("late", ["drop", "partial"])
+def test_who_arrives_at_the_deadline_itself_is_in_time(late: str) -> None:
+    """Three steps of 0.1 s take 0.30000000000000004 s; D = 0.3 holds them, in every round."""
+    simulation = simulated(
+        device={"name": "constant", "seconds": 0.1},
+        stop={"rounds": 4},
+        synchrony={"name": "deadline", "seconds": 0.3, "late": late},
+    )
+    done = [simulation.step() for _ in range(4)]
+    assert [summary.accepted for summary in done] == [3, 3, 3, 3]
+    assert done[-1].time_s == pytest.approx(1.2)
+
+
 def test_a_probe_longer_than_the_deadline_makes_nobody_late() -> None:
     """Twelve forward passes take 4 s, longer than the deadline of 3.5 s."""
     simulation = simulated(

@@ -110,16 +110,6 @@ def test_partial_results_are_kept_or_dropped():
     assert dropped.state.server.model.x.item() == pytest.approx(wanted, rel=1e-12)
 
 
-def test_one_epoch_knows_no_part_of_it():
-    local = {
-        "batch_size": 1,
-        "epochs": 1,
-        "optimizer": {"lr": 0.05},
-        "stragglers": {"share": 1.0, "partial": "drop"},
-    }
-    assert all(columns["local_steps"].tolist() == [4] * 4 for columns in _steps(local=local))
-
-
 def test_a_deadline_sees_how_slow_they_are():
     """Ten seconds for everything: who ends 4 of 20 steps in 20 s ends 2 in 10, the others 10."""
     synchrony = {"name": "deadline", "seconds": 10.0, "late": "partial"}
@@ -135,6 +125,11 @@ def test_a_deadline_sees_how_slow_they_are():
             {"steps": 3, "stragglers": {"share": 0.5}},
             r"local\.stragglers: stragglers end whole epochs.*give local.epochs",
         ),
+        (
+            {"epochs": 1, "stragglers": {"share": 0.5}},
+            r"local\.stragglers: got share = 0.5 of work of one epoch.*leave local.stragglers out",
+        ),
+        ({"stragglers": {"share": 0.5}}, r"local\.stragglers: got share = 0.5 of work of one"),
         ({"epochs": 3, "stragglers": {"share": 1.5}}, r"local\.stragglers\.share: got 1.5"),
         (
             {"epochs": 3, "stragglers": {"partial": "maybe"}},

@@ -81,6 +81,13 @@ def test_availability_is_the_share_online_and_of_each_client() -> None:
     assert found()["availability"].note == "everybody is always online"
 
 
+@pytest.mark.parametrize("day_s", [600.0, 3600.0, 86_400.0])
+def test_a_day_of_a_few_minutes_is_met_at_all_its_phases(day_s: float) -> None:
+    """All are online in the first quarter of each day, however many of them an hour has."""
+    nights = {"name": "day_night", "share": 0.25, "spread": 0.0, "day_s": day_s}
+    assert found(availability=nights)["availability"].value == pytest.approx(0.25, abs=0.02)
+
+
 def test_absence_of_those_who_hold_a_class_is_found() -> None:
     counts = np.array([[10.0, 0.0]] * 50 + [[0.0, 10.0]] * 50)
     assert _law_distance(counts, np.ones(100)) == 0.0

@@ -34,8 +34,11 @@ ROUNDS = 50
 """Rounds that are planned for waiting and dropouts."""
 _MOMENTS = 168
 _QUERIES = 4_000_000
-"""Moments at which everybody is asked whether they are online, an hour apart; fewer, so that there
-are at most so many questions."""
+"""Moments at which everybody is asked whether they are online, one in each hour of a week; fewer,
+so that there are at most so many questions."""
+_WITHIN = (5**0.5 - 1) / 2
+"""By what share of an hour the place of a moment within its hour moves on from one to the next, so
+that no period of an hour or less is met at one phase alone."""
 _SHUFFLES = 20
 _LOGGED = "the server's own log"
 
@@ -128,9 +131,11 @@ def _availability(loop: RoundLoop) -> list[Finding]:
     model = loop.config.world.availability
     key = loop.setting.streams.key("available")
     moments = max(24, min(_MOMENTS, _QUERIES // max(len(ids), 1)))
+    apart_s = _MOMENTS * 3600.0 / moments
     total = np.zeros(len(ids))
     for moment in range(moments):
-        total += model.online(key, ids, moment + 1, moment * (_MOMENTS * 3600.0 / moments))
+        time_s = (moment + moment * _WITHIN % 1.0) * apart_s
+        total += model.online(key, ids, moment + 1, time_s)
     shares = total / moments
     low, high = np.percentile(shares, [10, 90])
     note = (

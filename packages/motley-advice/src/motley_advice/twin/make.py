@@ -20,6 +20,7 @@ from motley.core.untrusted import printable
 from motley.experiments.build import build
 from motley.experiments.config import Experiment
 from motley.experiments.document import to_toml
+from motley.results.measures import costs
 from motley.rounds.planning import LinkLoads
 from motley.timing import SYNCHRONY
 from motley_advice.twin.fit import LEVEL, Law, beta_counts, fitted, held_out, presence
@@ -91,7 +92,7 @@ def twin(directory: str | Path, out: str | Path, data: Path | None = None) -> Tw
         "source": str(directory),
         "seconds": _ends(records),
         "bits": [float(bits) for bits in records.run.column("rounds", "total_bits").tolist()],
-        "dispatched": records.run.tables["clients"].num_rows,
+        "dispatched": costs(records.run).dispatched,
         "server_s": _server_s(records),
         "never_accepted": _never_accepted(records),
         "stand_in": stand_in,

@@ -389,11 +389,7 @@ class Experiment(ShownExperiment, BaseModel):
             )
         if self.population is not None:
             self.cohort_size(self.population)
-        if self.local.stragglers is not None and self.local.steps is not None:
-            raise ConfigError(
-                "stragglers end whole epochs, and this work is counted in steps; give local.epochs",
-                "local.stragglers",
-            )
+        self._check_stragglers()
         if self.precision == "bfloat16" and self.dtype != "float32":
             raise ConfigError(
                 f"got 'bfloat16' with dtype = {self.dtype!r}; expected weights of float32: leave "
@@ -403,6 +399,24 @@ class Experiment(ShownExperiment, BaseModel):
         self.local.work()
         if self.init is not None:
             _ = self.init.hashed  # the file is there, and as it was
+
+    def _check_stragglers(self) -> None:
+        """Refuse stragglers of work that has no whole epochs which they could leave out."""
+        stragglers = self.local.stragglers
+        if stragglers is None:
+            return
+        work = self.local.work()
+        if work.epochs is None:
+            raise ConfigError(
+                "stragglers end whole epochs, and this work is counted in steps; give local.epochs",
+                "local.stragglers",
+            )
+        if stragglers.share and work.epochs == 1:
+            raise ConfigError(
+                f"got share = {stragglers.share} of work of one epoch, of which nobody ends less; "
+                "expected local.epochs of at least 2: set it, or leave local.stragglers out",
+                "local.stragglers",
+            )
 
     def _check_magnitudes(self) -> None:
         """Refuse numbers of the training that its type does not hold."""

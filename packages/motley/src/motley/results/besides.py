@@ -156,8 +156,19 @@ def _work(name: str) -> Callable[[Run], float]:
     return lambda run: float((run.meta.get("work") or {}).get(name, nan))
 
 
-def _bits(*columns: str) -> Callable[[Run], float]:
-    return lambda run: sum(_known_sum(run, "rounds", column) for column in columns)
+def _spent_bits(run: Run, column: str) -> float:
+    """Return a total of the table ``rounds`` at a run's end; NaN where nothing of it was
+    written."""
+    values = np.asarray(run.column("rounds", column), float)
+    return float(values[-1]) if len(values) else nan
+
+
+def _up(run: Run) -> float:
+    return _spent_bits(run, "total_up_bits")
+
+
+def _down(run: Run) -> float:
+    return _spent_bits(run, "total_bits") - _up(run)
 
 
 def _digits(value: float) -> str:
@@ -176,8 +187,8 @@ MEASURES = (
     _Measure("passes a step", _work("step_passes"), short_number),
     _Measure("epochs beside", _work("extra_epochs"), short_number),
     _Measure("clients probed", lambda run: _known_sum(run, "rounds", "probed")),
-    _Measure("up (MB)", _bits("up_bits", "probe_up_bits"), _megabytes),
-    _Measure("down (MB)", _bits("down_bits", "probe_down_bits"), _megabytes),
+    _Measure("up (MB)", _up, _megabytes),
+    _Measure("down (MB)", _down, _megabytes),
     _Measure(
         "{time} hours",
         lambda run: measures.costs(run).time_s,

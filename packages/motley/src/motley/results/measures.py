@@ -468,7 +468,14 @@ def gini(counts: ArrayLike) -> float:
 @dataclass(frozen=True)
 class Costs:
     """The costs of a run up to its last round. Bits as in the ledger; ``wall_s`` is measured, the
-    other seconds are virtual."""
+    other seconds are virtual.
+
+    Parameters
+    ----------
+    local_steps: that clients were asked for whose dispatch ended, also of those that came late or
+    dropped out.
+    dispatched: clients sent out, also those still in flight.
+    """
 
     rounds: int
     selections: float
@@ -510,7 +517,7 @@ def costs(run: Run) -> Costs:
         up_bits=total("rounds", "up_bits"),
         probe_bits=total("rounds", "probe_down_bits") + total("rounds", "probe_up_bits"),
         local_steps=int(total("clients", "local_steps")),
-        dispatched=len(outcome),
+        dispatched=max(int(total("rounds", "selected")), len(outcome)),  # some records lack it
         **{
             kind: int(np.sum(outcome == kind))
             for kind in ("accepted", "late", "dropped", "rejected")

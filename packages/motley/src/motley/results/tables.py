@@ -271,9 +271,11 @@ def costs(groups: Groups) -> MethodTable:
             *(col.DOWN, col.UP, col.PROBES, col.TIME, col.WALL_TIME),
         ),
         f"Means over seeds. {clocks} The papers' uplink counts 32 bits for each value sent up; all "
-        "traffic also counts downloads, probes and what clients tell at enrolment; a probed client "
-        "that is then chosen holds the model already, so its download is among the probes. 1 MB is "
-        "8 million bits.",
+        "traffic also counts downloads and probes; a probed client that is then chosen holds the "
+        "model already, so its download is among the probes. What clients tell at enrolment and "
+        "statistics of BatchNorm that are estimated anew are in all traffic alone. 1 MB is 8 "
+        "million bits. Local steps are those asked for, also of clients that came late or dropped "
+        "out.",
         printed=(
             *(col.ROUNDS, col.SELECTIONS, col.TIME, col.UPLINK, col.TRAFFIC),
             *(col.WALL_TIME, col.PARTICIPATION),

@@ -8,7 +8,7 @@ methods meet the same ones.
 
 A straggler is slow, not idle: its partial work takes as long as the whole work would
 (INTERPRETATION-D; the authors do not model time). With one epoch there is nothing between 1 and E -
-1, and there are no stragglers.
+1: an experiment with stragglers of one epoch is refused.
 
 >>> rule = Stragglers(share=0.5)
 >>> sorted((rule.epochs(Key(0), np.arange(4), 1, 20) < 20).tolist())
