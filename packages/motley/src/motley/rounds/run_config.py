@@ -285,17 +285,9 @@ class RunConfig:
         )
 
     def dispatch_numbers(self, dispatch: int, draw_index: int, ids: Ids) -> Ids:
-        """Return the numbers of the dispatches of a cohort, ``[m]``, larger than all before.
-
-        A client draws its batches by its number. Where the account counts on hidden cohorts, no
-        client's number depends on who else is asked: one client's draw would else change what
-        others send.
-
-        Parameters
-        ----------
-        dispatch: clients sent out so far.
-        draw_index: number of the choice, from 1.
-        """
+        """Return the numbers ``[m]`` of a cohort's dispatches, after so many (``dispatch``) and in
+        this choice (``draw_index``, from 1). Clients draw their batches by them: where a cohort is
+        to be hidden, none depends on who else is asked."""
         if self.privacy is not None and self.privacy.cohorts_hidden:
             return draw_index * len(self.setting.task.federation) + ids
         return dispatch + np.arange(len(ids))

@@ -180,14 +180,10 @@ def plan(
     client = np.atleast_1d(np.asarray(client, np.int64))
 
     def column(value: ArrayLike) -> Floats:
-        numbers = np.empty(client.shape)
-        numbers[...] = value
-        return numbers
+        return np.full(client.shape, value, np.float64)
 
     def whole(value: ArrayLike) -> Ints:
-        numbers = np.empty(client.shape, np.int64)
-        numbers[...] = value
-        return numbers
+        return np.full(client.shape, value, np.int64)
 
     drop_share = column(drop_at)
     dropped = ~np.isnan(drop_share)
