@@ -49,7 +49,8 @@ def moved(
     optimizer = torch.optim.SGD(trained.parameters(), **step)
     for batch in (batch for epoch in batches for batch in epoch):
         optimizer.zero_grad()
-        cross_entropy(trained(samples[0][batch]), samples[1][batch]).backward()  # type: ignore[no-untyped-call]
+        loss = cross_entropy(trained(samples[0][batch]), samples[1][batch])
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     after, before = (nn.utils.parameters_to_vector(m.parameters()) for m in (trained, module))
     return float((after - before).detach().norm())
