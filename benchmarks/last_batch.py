@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import argparse
 import copy
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +40,10 @@ def samples_of(task: Task, client: int) -> tuple[Tensor, Tensor]:
 
 
 def moved(
-    module: nn.Module, batches: list[list[Tensor]], samples: tuple[Tensor, Tensor], step: Any
+    module: nn.Module,
+    batches: list[list[Tensor]],
+    samples: tuple[Tensor, Tensor],
+    step: Mapping[str, float],
 ) -> float:
     """Return the Euclidean length of what the batches of several epochs change of the weights.
 
@@ -57,7 +60,8 @@ def moved(
 
 
 def orders(samples: int, epochs: int, last: int, seed: int) -> list[Tensor]:
-    """Return an order of the samples for each epoch, in the first with the given one last."""
+    """Return an order of the samples for each epoch; in the first the sample of number ``last``
+    ends it."""
     generator = torch.Generator().manual_seed(seed)
     drawn = [torch.randperm(samples, generator=generator) for _ in range(epochs)]
     first = drawn[0]
