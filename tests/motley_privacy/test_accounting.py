@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import itertools
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -153,6 +154,17 @@ def test_golden_noise_multiplier_of_poisson_cohorts_at_epsilon_8():
 
 # b = 5 B: b over the half of the interval by which zero-out moves it
 LOSSES = Release("laplace", 10.0, 40)
+
+
+def test_large_hidden_cohorts_of_a_fixed_size_cost_no_more_than_seen_ones():
+    large = Release("without_replacement", 1.0, 20, population=100, rate=0.9)
+    total = bound((large,), DELTA, "replace_one")
+    assert total.epsilon == pytest.approx(77.3301, rel=EXACT)  # 100.0 by the library's divergences
+    assert not total.amplified
+    assert bound((fixed(4.0),), DELTA, "replace_one").amplified
+    z = calibrated(large, (), 8.0, DELTA, "replace_one")
+    assert z == calibrated(every(1.0, 20), (), 8.0, DELTA, "replace_one")
+    assert bound((replace(large, multiplier=z),), DELTA, "replace_one").epsilon <= 8.0 + 1e-6
 
 
 @pytest.mark.parametrize(

@@ -592,3 +592,15 @@ def test_a_server_rule_that_does_not_say_so_asks_no_client():
     Asking.heard.clear()
     finished(server=Asking())
     assert Asking.heard == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("cohort", "sentence"), [(1, "taken as hidden, which amplifies"), (7, "amplifies nothing")]
+)
+def test_the_claim_says_whether_hidden_cohorts_amplify(cohort, sentence):
+    hidden = {**GAUSS, "cohorts": "hidden", "adjacency": "replace_one"}
+    del hidden["max_rounds"]
+    plan = build(
+        {**BASE, "cohort": cohort, "selector": "uniform", "privacy": hidden}
+    ).config.privacy
+    assert sentence in " ".join(plan.claim(simulated=True))

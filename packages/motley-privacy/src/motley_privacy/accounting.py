@@ -58,10 +58,11 @@ class Release:
 
 @dataclass(frozen=True)
 class Bound:
-    """Epsilon at a delta, and who computed it."""
+    """Epsilon at a delta, who computed it, and whether hidden cohorts made it smaller."""
 
     epsilon: float
     accountant: str
+    amplified: bool = False
 
 
 @lru_cache
@@ -114,15 +115,38 @@ def calibrated(
         bracket_interval=library.LowerEndpointAndGuess(0.05, 2.0),
         tol=1e-4 * epsilon,
     )
-    return float(multiplier)
+    if update.kind != "without_replacement":
+        return float(multiplier)
+    seen = _as_seen(update)
+    return min(float(multiplier), calibrated(seen, signals, epsilon, delta, adjacency, accountant))
 
 
 def _bound(
     releases: Sequence[Release], delta: float, adjacency: Adjacency, accountant: str
 ) -> Bound:
+    """Return the bound of these releases. What is known of the Renyi divergences of cohorts of a
+    fixed size exceeds, for large shares, what the same sums have without any amplification; both
+    hold, and the lesser is returned."""
+    _check(releases, adjacency)
+    hidden = _composed(releases, delta, adjacency, accountant)
+    if all(release.kind != "without_replacement" for release in releases):
+        return hidden
+    seen = _composed([_as_seen(release) for release in releases], delta, adjacency, accountant)
+    return min(hidden, seen, key=lambda bound: bound.epsilon)
+
+
+def _as_seen(release: Release) -> Release:
+    """Return a release of which nobody need be unsure whether a client was in its sum."""
+    if release.kind != "without_replacement":
+        return release
+    return Release("gaussian", release.multiplier, release.count)
+
+
+def _composed(
+    releases: Sequence[Release], delta: float, adjacency: Adjacency, accountant: str
+) -> Bound:
     library = _library()
     name = _accountant(accountant, releases)
-    _check(releases, adjacency)
     if name == "closed_form":
         halved = 0.5 if adjacency == "replace_one" else 1.0
         together = sum(release.count / (release.multiplier * halved) ** 2 for release in releases)
@@ -140,7 +164,8 @@ def _bound(
             "it out",
             "privacy.accountant",
         ) from None
-    return Bound(float(epsilon), name)
+    amplified = any(release.kind in _AMPLIFIED for release in releases)
+    return Bound(float(epsilon), name, amplified)
 
 
 def _accountant(accountant: str, releases: Sequence[Release]) -> str:

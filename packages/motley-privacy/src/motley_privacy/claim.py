@@ -47,7 +47,9 @@ def claim(
         f"{bound.accountant!r}.",
         *_sizes(options),
         _trust(options) if by_clients is None else _untrusted(options, by_clients),
-        _hidden(origin) if hidden else "Cohorts are taken as seen: nothing is amplified.",
+        _hidden(origin, bound.amplified)
+        if hidden
+        else "Cohorts are taken as seen: nothing is amplified.",
         *_correlated(options),
         "Not covered: who is on the roster, who was available, who dropped out and when messages "
         "came; evaluations, settings that were chosen by looking at clients' data, and models that "
@@ -63,8 +65,13 @@ def _not_covered() -> str:
     return "; ".join(f"{name} ({description})" for name, description in NOT_COVERED.items())
 
 
-def _hidden(origin: NoiseOrigin) -> str:
+def _hidden(origin: NoiseOrigin, amplified: bool) -> str:
     """Return the sentences on hidden cohorts, and on who could know them."""
+    if not amplified:
+        return (
+            "Cohorts are hidden, but so large that this amplifies nothing: the same holds against "
+            'whoever sees them, with cohorts = "seen", which refuses less.'
+        )
     drawn = "the seed" if origin == "noise_seed" else "the run's secret.json"
     return (
         "Cohorts are drawn without a look at data and taken as hidden, which amplifies: whoever "
