@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 import motley
 from motley.cli import app
 from motley.core.errors import ConfigError, StoreError
+from motley.core.files import with_digest
+from motley.core.strict_json import to_json
 from motley.experiments.config import Experiment
 from motley.results.disclosed import claims
 from motley.tasks.own import own_task
@@ -119,6 +121,32 @@ def test_an_interrupted_run_that_is_to_end_earlier_keeps_its_caps(made):
     assert all_epsilon(ledger["runs"], 1e-5, "zero_out").epsilon == pytest.approx(
         dp_accounting.get_epsilon_gaussian(8.0 / np.sqrt(8), 1e-5)
     )
+
+
+def test_what_a_run_had_entered_otherwise_stays_beside_what_it_enters_now(state):
+    """As a Motley did that counted a signal, and sums at a larger multiplier."""
+
+    def stop(done):
+        raise RuntimeError
+
+    keys = {**KEYS, "stop": {"rounds": 8}, "checkpoint": {"every_rounds": 1}}
+    with pytest.raises(RuntimeError):
+        motley.run(keys, out="run", on_round=stop)
+    (path,) = state.glob("*.json")
+    ledger = {key: value for key, value in json.loads(path.read_text()).items() if key != "digest"}
+    (run,) = ledger["runs"].values()
+    (now,) = run["releases"]
+    run["releases"] = [{**now, "multiplier": z, "count": 3} for z in (16.0, 32.0)]
+    path.write_text(to_json(with_digest(ledger)))
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            motley.run(keys, out="run", resume=True, on_round=stop)
+        (run,) = ledgers()[0]["runs"].values()
+        assert [(each["multiplier"], each["count"]) for each in run["releases"]] == [
+            (8.0, 8),
+            (16.0, 3),
+            (32.0, 3),
+        ]
 
 
 def test_every_run_of_a_grid_counts():

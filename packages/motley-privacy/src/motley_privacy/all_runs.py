@@ -118,14 +118,16 @@ def enter_run(experiment: Experiment, plan: PrivacyPlan, committed: str) -> dict
 
 def _most(entry: dict[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a run that goes on, each release as often as it may be now or might have been
-    before."""
-    if before is None:
-        return entry
-    releases = [
-        {**now, "count": max(now["count"], then["count"])}
-        for now, then in zip(entry["releases"], before["releases"], strict=True)
-    ]
-    return {**entry, "releases": releases}
+    before; one that it had entered otherwise, under an earlier Motley, stays beside those of
+    now."""
+    left = [] if before is None else list(before["releases"])
+    releases = []
+    for now in entry["releases"]:
+        then = next((old for old in left if {**old, "count": now["count"]} == now), now)
+        if then is not now:
+            left.remove(then)
+        releases.append({**now, "count": max(now["count"], then["count"])})
+    return {**entry, "releases": [*releases, *left]}
 
 
 def in_ledger(
