@@ -30,6 +30,8 @@ Deviations and readings
 * ``bias_correction = "adam"`` is Kingma and Ba's, as torch.optim.Adam has it. ``"flower"`` is that
   of Flower's FedAdam, whose exponent is one higher: with ``server_lr = 0.1`` its step by default.
   Flower's counts the rounds without uploads too, and takes the same step with buffers.
+  Flower's FedYogi and FedAdagrad have ``first_v = 0`` and no correction. Six rounds of Flower
+  1.41's three strategies equal these to the rounding of float32.
 * Buffers are averaged, never adapted. A round without uploads leaves m and v as they were.
 * Under sparse compression v is tiny for coordinates that were rarely sent, and the next step there
   is large: raise tau.
