@@ -97,15 +97,19 @@ def test_absence_of_those_who_hold_a_class_is_found() -> None:
     assert found(availability={"name": "bernoulli", "p": 0.5})["availability_bias"].value < 0.02
 
 
-def test_probing_all_costs_a_model_and_a_number_of_each_client() -> None:
+@pytest.mark.parametrize(("algorithm", "sent"), [("fedavg", 9640), ("fedawe", 9648)])
+def test_probing_all_costs_a_model_and_a_number_of_each_client(algorithm: str, sent: int) -> None:
+    """FedAWE sends the number of its step beside the model, of 8 bytes, and the new mean to who
+    has uploaded, which is not a part of a probe."""
     given = found(
+        algorithm=algorithm,
         network={"name": "uniform", "up_mbps": [1.0, 1.0]},
         device={"name": "constant", "seconds": 0.3},
         local={"batch_size": 8},
     )
-    # digits_mlp has 2,410 parameters of 4 bytes: 9,640 and the number that comes back
-    assert given["probe_all_bytes"].value == 20 * (9640 + 4)
-    assert given["probe_all_bytes"].federated_bytes == 9644
+    # digits_mlp has 2,410 parameters of 4 bytes, 9,640; a number comes back
+    assert given["probe_all_bytes"].value == 20 * (sent + 4)
+    assert given["probe_all_bytes"].federated_bytes == sent + 4
     # 1,797 samples are 90 for the largest client, 72 of them for training: 9 batches of a third of
     # 0.3 s each, and 32 bits up
     assert given["probe_all_s"].value == pytest.approx(9 * 0.1 + 32e-6)

@@ -26,7 +26,7 @@ from motley.rounds import probing
 from motley.rounds.loop import RoundLoop
 from motley.rounds.planning import WorkPlanner
 from motley.timing.timeline import probe_s
-from motley.transport.ledger import VALUE_BITS
+from motley.transport.ledger import VALUE_BITS, message_bits
 from motley_advice.heterogeneity.findings import Finding
 from motley_advice.inspection.planned import PlannedRounds, planned_rounds
 
@@ -201,7 +201,7 @@ def _probing(loop: RoundLoop) -> list[Finding]:
     ids = planner.with_data
     network = loop.config.world.network
     key = setting.streams.key("network")
-    bits_down = loop.channel.whole_download(loop.algorithm.local.download(loop.state.server))
+    bits_down = message_bits(loop.algorithm.local.download(loop.state.server))
     batches = probing.passes({"loss": None}, loop.federation, setting.work, ids)
     up = network.uplink_mbps(key, ids, 1)
     down = network.downlink_mbps(key, ids, 1)
