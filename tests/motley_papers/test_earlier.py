@@ -4,6 +4,7 @@ run is missing."""
 import csv
 import gzip
 import io
+import re
 import shutil
 
 import pytest
@@ -26,8 +27,11 @@ from tests.places import ROOT
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """The runs of the toy at small, and what they measured."""
-    here = tmp_path_factory.mktemp("earlier")
-    return reproduce(folder(here / "toy"), out=here / "out")
+    here = tmp_path_factory.mktemp("earlier runs")
+    with pytest.MonkeyPatch.context() as patch:
+        typed = ["motley", "reproduce", "toy", "--data", "/data", "--out", str(here / "out")]
+        patch.setattr("sys.argv", typed)
+        return reproduce(folder(here / "toy"), out=here / "out")
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +58,21 @@ def test_numbers_stand_without_the_runs(runs, toy, tmp_path):
     assert [row.split(",")[-1] for row in verdicts_csv(found).splitlines()] == [
         row.split(",")[-1] for row in verdicts_csv(runs).splitlines()
     ]
+
+
+def test_a_kept_page_names_no_folder_of_the_machine(runs, kept):
+    (report,) = kept.rglob("report.html")
+    text = report.read_text(encoding="utf-8")
+    assert "motley reproduce toy --data FOLDER --out FOLDER\n" in text.replace("<", "\n")
+    assert "earlier runs" not in text
+    assert "earlier runs" in str(page(runs).blocks)
+
+
+def test_no_stored_page_names_a_folder_of_a_machine():
+    stored = sorted((ROOT / "benchmarks" / "measured").rglob("report.html"))
+    assert stored
+    for path in stored:
+        assert not re.search(r"--(data|out)[ =]/", path.read_text(encoding="utf-8")), path
 
 
 def test_a_table_says_what_was_measured_earlier(runs, toy, tmp_path):

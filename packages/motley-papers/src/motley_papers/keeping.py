@@ -43,5 +43,5 @@ def keep(reproduction: Reproduction) -> list[Path]:
         folder / name: content for name, content in number_files(complete).items()
     }
     report = folder / "report.html"
-    replace_files({**files, report: pages.html(page(complete))}, report)
+    replace_files({**files, report: pages.html(page(complete, folders=False))}, report)
     return [*files, report]

@@ -48,8 +48,9 @@ SMOKE = "A smoke run shows that the code runs; its numbers mean nothing."
 OF_KEPT = "Of the runs kept with the recipe"
 
 
-def page(reproduction: Reproduction) -> Page:
-    """Return the report of the runs that are finished, as a page."""
+def page(reproduction: Reproduction, folders: bool = True) -> Page:
+    """Return the report of the runs that are finished, as a page. ``folders``: whether commands
+    name folders of this machine."""
     runs = reproduction.all_runs()
     before = reproduction.all_earlier()
     warnings = [
@@ -108,7 +109,7 @@ def page(reproduction: Reproduction) -> Page:
         Section(f"{OF_KEPT}, not of others", _prose(notes_of_kept), folded=True)
         if notes_of_kept
         else None,
-        sections.provenance(groups, experiments=False) if groups else None,
+        sections.provenance(groups, experiments=False, folders=folders) if groups else None,
     )
     return Page(
         f"{recipe.title}: published and measured" if not ranked else recipe.title, facts, blocks

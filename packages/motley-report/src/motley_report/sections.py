@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
@@ -240,11 +241,17 @@ def costs(groups: Groups) -> Section:
     return Section("What it cost", non_empty(tables.costs(groups), phases))
 
 
-def provenance(groups: Groups, experiments: bool = True) -> Section:
-    """Return the section on commands, versions and citations, with the resolved experiments if
-    ``experiments``."""
+def provenance(groups: Groups, experiments: bool = True, folders: bool = True) -> Section:
+    """Return the section on commands, versions and citations.
+
+    Parameters
+    ----------
+    experiments: whether the resolved experiments are shown.
+    folders: whether commands name folders of this machine; where they do not, FOLDER stands.
+    """
     runs = [run for members in groups.values() for run in members]
-    commands = dict.fromkeys(str(run.meta["command"]) for run in runs if run.meta.get("command"))
+    typed = [str(run.meta["command"]) for run in runs if run.meta.get("command")]
+    commands = dict.fromkeys(typed if folders else map(_without_folders, typed))
     notes = _shared([(run.meta.get("task") or {}).get("notes") for run in runs])
     versions = _shared([run.meta.get("versions") for run in runs]) + _shared(
         [run.meta.get("numerics") for run in runs]
@@ -266,6 +273,11 @@ def provenance(groups: Groups, experiments: bool = True) -> Section:
             Code("\n\n".join(papers), "Cite what was used (BibTeX)", "bibtex") if papers else None,
         ),
     )
+
+
+def _without_folders(command: str) -> str:
+    """Return a command with FOLDER in the place of each absolute path."""
+    return re.sub(r"(?<=[\s=])('[/~][^']*'|[/~]\S*)", "FOLDER", command)
 
 
 def single_runs(groups: Groups, folder: Path) -> Section:
