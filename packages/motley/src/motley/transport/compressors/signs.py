@@ -61,10 +61,10 @@ class Signs(Quantizer):
         if self.scale == "unit":
             scales = values.new_ones(len(sizes))
         else:
-            scales = torch.tensor(
-                [float(part.abs().sum(dtype=torch.float64)) / max(len(part), 1) for part in parts]
-            )
-            scales = scales.to(values.dtype)
+            means = [
+                float(part.abs().sum(dtype=torch.float64)) / max(len(part), 1) for part in parts
+            ]
+            scales = torch.tensor(means, dtype=values.dtype)
         q = (values >= 0).to(torch.int8).mul_(2).sub_(1)
         return Codes(q, 0, scales, group)
 
