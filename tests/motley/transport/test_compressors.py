@@ -155,6 +155,14 @@ def test_paper_bits() -> None:
     )
     assert QSGD(15, 0).paper_bits(0.2, layout, KEY) == 5 * 7850 + 32
     assert Chain(TopK(), QSGD(15, 0)).paper_bits(0.2, layout, KEY) == 5 * 1570 + 32
+    # of tensors that are drawn whole those that are
+    tensors = layout_of(7000, 850)
+    drawn = {key: TensorDrop().spec(0.5, tensors, Key(key)).sent for key in range(9)}
+    assert set(drawn.values()) == {0, 850, 7000, 7850}
+    for key, sent in drawn.items():
+        assert TensorDrop().paper_bits(0.5, tensors, Key(key)) == 32 * sent
+        chain = Chain(TensorDrop(), Signs())
+        assert chain.paper_bits(0.5, tensors, Key(key)) == sent + 32 * bool(sent)
 
 
 # ------------------------------------------------------------------------------------ the k largest

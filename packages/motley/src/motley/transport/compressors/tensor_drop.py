@@ -89,7 +89,3 @@ class TensorDrop(Sparsifier):
                 "residual would grow; set rescale = false"
             )
         return None
-
-    def paper_bits(self, ratio: float, layout: Layout, key: Key) -> int:
-        """Return the bits of the drawn values, without the runs."""
-        return self.spec(ratio, layout, key).values_bits()
