@@ -20,6 +20,7 @@ from motley.transport.feedback import EF21, Adaptive, Fixed, NoFeedback
 from motley.transport.upload_config import UploadConfig
 
 FIFTH = {"name": "constant", "average": 0.2}
+UPLINKS = {"name": "uniform", "up_mbps": [1, 5]}
 NORMED = {
     "task": {"name": "image", "data": "digits", "model": {"name": "digits_mlp", "norm": "batch"}},
     "partition": "iid",
@@ -197,6 +198,36 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"feedback": "ef21", "weights": "uniform", "synchrony": {"name": "buffered", "buffer": 2}},
         r"feedback: 'ef21' wants rounds in which everybody has the newest model; use synchronous "
         r"or deadline",
+    ),
+    "links that the server is not told": (
+        {"allocator": "fedcg_lp", "network": UPLINKS, "probe": {"speeds": "measured"}},
+        r'allocator: \'fedcg_lp\' divides by .*"measured".*use "uniform" or "by_score"',
+    ),
+    "a smallest share above the budget": (
+        {
+            "allocator": "flexcom",
+            "network": UPLINKS,
+            "budget": {"name": "constant", "average": 0.001},
+        },
+        r"budget: got average = 0.001, .*least = 0.005; set least = 0.001 there",
+    ),
+    "a residual that grows": (
+        {"quantizer": "fedpaq", "feedback": "fixed"},
+        r"feedback: levels = 1 with one norm for 18 values .*set levels = 3 or more",
+    ),
+    "a factor that follows no budget": (
+        {"compressor": "signs", "budget": "constant", "feedback": "adaptive"},
+        r"feedback: the factor of adaptive feedback .*low = 0.85 in every round; use",
+    ),
+    "a factor that does not follow the selector": (
+        {
+            "allocator": "from_selector",
+            "selector": "fedcg",
+            "network": UPLINKS,
+            "budget": "constant",
+            "feedback": "adaptive",
+        },
+        r"feedback: the factor of adaptive feedback follows the budget",
     ),
     "ef21 one by one": (
         {"feedback": "ef21", "weights": "uniform", "synchrony": "asynchronous"},

@@ -38,10 +38,11 @@ def upload_config_of(
     allocator = experiment.part("allocator")
     budget = experiment.part("budget")
     upload_config = UploadConfig(compressor, feedback, allocator, budget)
+    size = setting.task.layout.size
     for key, reason in (
-        ("feedback", feedback.refuses(compressor)),
+        ("feedback", upload_config.refuses_feedback(size)),
         ("budget", allocator.refuses(budget)),
-        ("compressor", upload_config.refuses()),
+        ("compressor", upload_config.refuses(size)),
     ):
         if reason:
             raise ConfigError(reason, key)
@@ -141,6 +142,12 @@ def _check_wants(
                 f"{name!r} needs the selector's {column}, and {chosen!r} gives none", "allocator"
             )
     if "uplink_mbps" in wants:
+        if experiment.probe.speeds == "measured":
+            raise ConfigError(
+                f'{name!r} divides by how fast clients send, and under probe.speeds = "measured" '
+                'the server is not told; use "uniform" or "by_score", or leave speeds out',
+                "allocator",
+            )
         key = setting.streams.key("network")
         network = experiment.part("network")
         if not np.isfinite(network.uplink_mbps(key, np.arange(1), 1)).all():

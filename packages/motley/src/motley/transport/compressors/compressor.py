@@ -84,8 +84,9 @@ class Compressor(ABC):
         """Return the state of a client before its first accepted upload."""
         return {}
 
-    def refuses_feedback(self) -> str | None:
-        """Return why the compressor does not go with error feedback; None if it does."""
+    def refuses_feedback(self, size: int) -> str | None:
+        """Return why the compressor does not go with error feedback on updates of ``size`` values;
+        None if it does."""
         return None
 
     def paper_bits(self, ratio: float, layout: Layout, key: Key) -> int:

@@ -69,7 +69,7 @@ class Signs(Quantizer):
         return Codes(q, 0, scales, group)
 
     @override
-    def refuses_feedback(self) -> str | None:
+    def refuses_feedback(self, size: int) -> str | None:
         if self.scale == "unit":
             return 'signs without a scale do not contract; set scale = "mean"'
         return None

@@ -82,7 +82,7 @@ class TensorDrop(Sparsifier):
         return Packet(len(v), values / ratio if self.rescale and ratio else values, runs)
 
     @override
-    def refuses_feedback(self) -> str | None:
+    def refuses_feedback(self, size: int) -> str | None:
         if self.rescale:
             return (
                 "tensors divided by their probability do not go with error feedback, whose "
