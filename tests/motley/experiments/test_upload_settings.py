@@ -91,6 +91,40 @@ def test_sending_everything_through_a_sparsifier_is_said() -> None:
         build(_experiment(budget={"name": "constant", "average": 1.0}))
 
 
+@pytest.mark.parametrize("synchrony", ["asynchronous", "buffered", "fedcompass"])
+def test_a_budget_that_is_not_divided_is_said(
+    synchrony: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the first cohort clients replace each other, and who is alone sends the budget."""
+    keys = {
+        "network": UPLINKS,
+        "weights": "uniform",
+        "synchrony": synchrony if synchrony != "buffered" else {"name": synchrony, "buffer": 2},
+        "cohort": 3,
+        "device": {"name": "uniform", "low": 0.1, "high": 0.9},
+    }
+    with pytest.warns(UserWarning, match=f"'flexcom' divides the budget .*{synchrony!r} most are"):
+        simulation = build(_experiment(allocator="flexcom", **keys))
+    assert simulation.pipeline is not None
+    allocate = simulation.pipeline.allocate
+    shares: list[list[float]] = []
+
+    def kept(*args: Any) -> Any:
+        allocation = allocate(*args)
+        shares.append(allocation.theta.tolist())
+        return allocation
+
+    monkeypatch.setattr(simulation.pipeline, "allocate", kept)
+    while not simulation.done:
+        simulation.step()
+    assert len(set(shares[0])) == 3
+    assert [pytest.approx(0.2)] in shares[1:]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build(_experiment(**keys))
+        build(_experiment(**{**keys, "synchrony": "deadline"}, allocator="flexcom"))
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a cosine without an end": (
         {"budget": "cosine", "stop": {"virtual_hours": 1.0}},

@@ -62,6 +62,14 @@ def upload_config_of(
             f'"constant", average = 0.2 }}'
         )
         warnings.warn(message, stacklevel=2)
+    if allocator.requires & {"scores", "uplink_mbps"} and experiment.part("synchrony").overlaps:
+        name, synchrony = experiment.allocator["name"], experiment.synchrony["name"]
+        message = (
+            f"{name!r} divides the budget among clients that are sent out together, and under "
+            f"{synchrony!r} most are sent out alone, each with the whole budget, as under "
+            '"uniform"; use a synchrony that waits, "synchronous" or "deadline"'
+        )
+        warnings.warn(message, stacklevel=2)
     return upload_config
 
 
