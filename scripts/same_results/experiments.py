@@ -936,7 +936,7 @@ _SENT: list[Keys] = [
     },
     {
         "compressor": {"name": "topk", "per_tensor": True},
-        "quantizer": {"name": "qsgd", "levels": 7},
+        "quantizer": {"name": "qsgd", "levels": 15},
         "budget": FIFTH,
         "feedback": {"name": "fixed"},
     },

@@ -20,6 +20,7 @@ from motley.transport.feedback import EF21, Adaptive, Fixed, NoFeedback
 from motley.transport.upload_config import UploadConfig
 
 FIFTH = {"name": "constant", "average": 0.2}
+UPLINKS = {"name": "uniform", "up_mbps": [1, 5]}
 NORMED = {
     "task": {"name": "image", "data": "digits", "model": {"name": "digits_mlp", "norm": "batch"}},
     "partition": "iid",
@@ -88,6 +89,40 @@ def test_sending_everything_through_a_sparsifier_is_said() -> None:
         build(_experiment(compressor="qsgd", budget="constant"))
         build(Experiment(**bare | {"allocator": "from_selector", "selector": "fedcg"}))
         build(_experiment(budget={"name": "constant", "average": 1.0}))
+
+
+@pytest.mark.parametrize("synchrony", ["asynchronous", "buffered", "fedcompass"])
+def test_a_budget_that_is_not_divided_is_said(
+    synchrony: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind the first cohort clients replace each other, and who is alone sends the budget."""
+    keys = {
+        "network": UPLINKS,
+        "weights": "uniform",
+        "synchrony": synchrony if synchrony != "buffered" else {"name": synchrony, "buffer": 2},
+        "cohort": 3,
+        "device": {"name": "uniform", "low": 0.1, "high": 0.9},
+    }
+    with pytest.warns(UserWarning, match=f"'flexcom' divides the budget .*{synchrony!r} most are"):
+        simulation = build(_experiment(allocator="flexcom", **keys))
+    assert simulation.pipeline is not None
+    allocate = simulation.pipeline.allocate
+    shares: list[list[float]] = []
+
+    def kept(*args: Any) -> Any:
+        allocation = allocate(*args)
+        shares.append(allocation.theta.tolist())
+        return allocation
+
+    monkeypatch.setattr(simulation.pipeline, "allocate", kept)
+    while not simulation.done:
+        simulation.step()
+    assert len(set(shares[0])) == 3
+    assert [pytest.approx(0.2)] in shares[1:]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        build(_experiment(**keys))
+        build(_experiment(**{**keys, "synchrony": "deadline"}, allocator="flexcom"))
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -197,6 +232,36 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"feedback": "ef21", "weights": "uniform", "synchrony": {"name": "buffered", "buffer": 2}},
         r"feedback: 'ef21' wants rounds in which everybody has the newest model; use synchronous "
         r"or deadline",
+    ),
+    "links that the server is not told": (
+        {"allocator": "fedcg_lp", "network": UPLINKS, "probe": {"speeds": "measured"}},
+        r'allocator: \'fedcg_lp\' divides by .*"measured".*use "uniform" or "by_score"',
+    ),
+    "a smallest share above the budget": (
+        {
+            "allocator": "flexcom",
+            "network": UPLINKS,
+            "budget": {"name": "constant", "average": 0.001},
+        },
+        r"budget: got average = 0.001, .*least = 0.005; set least = 0.001 there",
+    ),
+    "a residual that grows": (
+        {"quantizer": "fedpaq", "feedback": "fixed"},
+        r"feedback: levels = 1 with one norm for 18 values .*set levels = 3 or more",
+    ),
+    "a factor that follows no budget": (
+        {"compressor": "signs", "budget": "constant", "feedback": "adaptive"},
+        r"feedback: the factor of adaptive feedback .*low = 0.85 in every round; use",
+    ),
+    "a factor that does not follow the selector": (
+        {
+            "allocator": "from_selector",
+            "selector": "fedcg",
+            "network": UPLINKS,
+            "budget": "constant",
+            "feedback": "adaptive",
+        },
+        r"feedback: the factor of adaptive feedback follows the budget",
     ),
     "ef21 one by one": (
         {"feedback": "ef21", "weights": "uniform", "synchrony": "asynchronous"},

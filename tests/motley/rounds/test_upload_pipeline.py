@@ -21,7 +21,9 @@ from motley.experiments.config import Experiment
 from motley.rounds import upload_pipeline
 from motley.rounds.backend import Uploads
 from motley.rounds.loop import RoundLoop
+from motley.rounds.round import Round
 from motley.rounds.simulated import simulation as simulation_of
+from motley.rounds.stage import Stage, StageOptions
 from motley.rounds.upload_pipeline import ReceivedUpload
 from motley.selectors.selector import SelectionRule, Selector
 from motley.tasks.task import ModelState
@@ -539,6 +541,32 @@ def test_under_ef21_the_absent_count_with_their_old_vectors() -> None:
     assert simulation.state.server.model.x.tolist() == [4.0, 0.0, 0.0, 0.0]
     simulation.step()
     assert simulation.state.server.model.x.tolist() == [8.0, 0.0, 3.0, 0.0]
+
+
+class Halved(StageOptions, Stage):
+    """A toy: the server steps on half of the total."""
+
+    def make(self) -> Stage:
+        return self
+
+    def total(self, state: Any, step: Round) -> Round:
+        half = {name: value / 2 for name, value in step.total.items()}
+        return dataclasses.replace(step, total=half)
+
+
+def test_a_stage_that_changes_the_step_leaves_ef21_s_mean() -> None:
+    """1: the mean is (4,0,3,0), half of it the step: x = (2,0,1.5,0).
+    2: m_0 - x - g_0 = (-2,3,.5,1) sends 3: g_0 = (8,3,0,0).
+       m_1 - x - g_1 = (-2,2,-1.5,-3) sends -3: g_1 = (0,0,6,-3).
+       The mean is (4,1.5,3,-1.5): x = (4,.75,3,-.75)."""
+    simulation = _from_zero(_parabolas(feedback="ef21"), stage=Halved())
+    assert simulation.pipeline is not None
+    simulation.step()
+    assert simulation.pipeline.mean_vector.tolist() == [4.0, 0.0, 3.0, 0.0]
+    simulation.step()
+    assert _kept(simulation, "g") == {0: [8.0, 3.0, 0.0, 0.0], 1: [0.0, 0.0, 6.0, -3.0]}
+    assert simulation.pipeline.mean_vector.tolist() == [4.0, 1.5, 3.0, -1.5]
+    assert simulation.state.server.model.x.tolist() == [4.0, 0.75, 3.0, -0.75]
 
 
 @pytest.mark.parametrize("compressor", ["identity", "topk"])

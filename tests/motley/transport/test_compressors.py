@@ -155,6 +155,14 @@ def test_paper_bits() -> None:
     )
     assert QSGD(15, 0).paper_bits(0.2, layout, KEY) == 5 * 7850 + 32
     assert Chain(TopK(), QSGD(15, 0)).paper_bits(0.2, layout, KEY) == 5 * 1570 + 32
+    # of tensors that are drawn whole those that are
+    tensors = layout_of(7000, 850)
+    drawn = {key: TensorDrop().spec(0.5, tensors, Key(key)).sent for key in range(9)}
+    assert set(drawn.values()) == {0, 850, 7000, 7850}
+    for key, sent in drawn.items():
+        assert TensorDrop().paper_bits(0.5, tensors, Key(key)) == 32 * sent
+        chain = Chain(TensorDrop(), Signs())
+        assert chain.paper_bits(0.5, tensors, Key(key)) == sent + 32 * bool(sent)
 
 
 # ------------------------------------------------------------------------------------ the k largest
@@ -441,6 +449,28 @@ def test_terngrad_clips_each_tensor_at_its_own_spread() -> None:
     assert TernGrad(None, "vector").compress(
         v, 1.0, layout_of(100, 2), KEY
     ).values.scales.tolist() == [30.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_values_are_not_clipped_to_what_rounding_leaves(dtype: torch.dtype) -> None:
+    """Their deviation is 0, but that of the mean as it is rounded is some 1e-8 of them."""
+    for size in (2, 3, 7, 10, 100, 1000):
+        for value in (0.1, -7.7, 1 / 3, 1e-3):
+            v = torch.full((size,), value, dtype=dtype)
+            assert torch.equal(TernGrad().compress(v, 1.0, layout_of(size), KEY).dense(), v)
+
+
+def test_a_spread_near_the_largest_number_clips_nothing() -> None:
+    v = torch.tensor([3e38, -3e38])
+    assert torch.equal(TernGrad().compress(v, 1.0, layout_of(2), KEY).dense(), v)
+
+
+def test_the_scale_of_signs_has_the_dtype_of_the_update() -> None:
+    """(.1 + .2 + .4) / 3, and numbers that 32 bits cannot hold."""
+    v = torch.tensor([0.1, 0.2, -0.4], dtype=torch.float64)
+    for factor in (1.0, 1e-60, 1e60):
+        sent = Signs().compress(factor * v, 1.0, layout_of(3), KEY).dense()
+        assert sent.tolist() == pytest.approx([0.7 / 3 * factor] * 2 + [-0.7 / 3 * factor], 1e-14)
 
 
 def test_signs_contract_by_the_mean_absolute_value() -> None:

@@ -5,6 +5,8 @@ Worked numbers: docs/methods/compression.md#error-feedback.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 import torch
@@ -17,6 +19,7 @@ from motley.core.keys import Key
 from motley.core.layout import Entry, Layout
 from motley.transport.compressors.chain import Chain
 from motley.transport.compressors.compressor import Compressor
+from motley.transport.compressors.fedpaq import FedPAQ
 from motley.transport.compressors.identity import Identity
 from motley.transport.compressors.qsgd import QSGD
 from motley.transport.compressors.randomk import RandomK
@@ -232,10 +235,41 @@ def test_what_does_not_contract_is_refused() -> None:
         Chain(RandomK(), QSGD()),
     ):
         for feedback in (Fixed(), Adaptive(), EF21()):
-            assert feedback.refuses(compressor)
-        assert NoFeedback().refuses(compressor) is None
+            assert feedback.refuses(compressor, 50)
+        assert NoFeedback().refuses(compressor, 50) is None
     for compressor in (TopK(), RandomK(unbiased=False), Signs(), TensorDrop(), Identity(), QSGD()):
-        assert Fixed().refuses(compressor) is None
+        assert Fixed().refuses(compressor, 50) is None
+
+
+@pytest.mark.parametrize(
+    ("compressor", "size", "enough"),
+    [
+        (FedPAQ(), 1000, 16),
+        (QSGD(7), 1000, 12),
+        (Chain(TopK(), FedPAQ(4)), 1000, 16),
+        (QSGD(15), 1000, None),
+        (QSGD(4, 63), 1000, None),
+        (FedPAQ(16), 1000, None),
+        (FedPAQ(4), 63, None),
+    ],
+)
+def test_rounding_by_more_than_the_update_is_refused(
+    compressor: Compressor, size: int, enough: int | None
+) -> None:
+    """N values have one norm and s levels: f (1 - f) <= 1/4, so the variance is at most
+    N / (4 s^2) ||v||^2. From N = 4 s^2 on the residual of an update that is the same in all rounds
+    grows. 4 * 16^2 = 1024 > 1000; 4 * 12^2 = 576 > 512."""
+    delta = torch.ones(size)
+    state: Mapping[str, Tensor] | None = None
+    for number in range(30):
+        state = once(Fixed(1.0), compressor, delta, state, 0.5, key=Key(number)).client_state
+    assert state is not None
+    assert (float(state["e"].norm() / delta.norm()) > 20) == (enough is not None)
+    refused = Fixed().refuses(compressor, size)
+    if enough is None:
+        assert refused is None
+    else:
+        assert f"set levels = {enough} or more" in str(refused)
 
 
 def test_options_are_checked() -> None:

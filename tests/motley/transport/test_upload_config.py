@@ -22,9 +22,9 @@ from motley.transport.upload_config import UploadConfig
     ],
 )
 def test_one_reason_is_enough(config: UploadConfig, reason: str) -> None:
-    assert reason in (config.refuses() or "")
+    assert reason in (config.refuses(100) or "")
 
 
 def test_what_goes_together() -> None:
-    assert UploadConfig().refuses() is None
-    assert UploadConfig(TopK(), Fixed(), OptRate(), ConstantBudget(0.2)).refuses() is None
+    assert UploadConfig().refuses(100) is None
+    assert UploadConfig(TopK(), Fixed(), OptRate(), ConstantBudget(0.2)).refuses(100) is None

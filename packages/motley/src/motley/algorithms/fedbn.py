@@ -11,9 +11,9 @@ A BatchNorm layer holds scale and offset, running mean and variance, and the cou
 Layers are found by their type, so a ResNet's ``shortcut.1`` is among them; LayerNorm and GroupNorm
 are not (they hold no statistics of data).
 
-State: the BatchNorm of each client that took part. Traffic: all but BatchNorm, both ways;
-compressors get the shorter vector. Clients are probed, trained and evaluated with their own
-BatchNorm; there is no common model, and no result for one.
+State: the BatchNorm of each client that took part. Traffic: all but BatchNorm, both ways; that is
+no update of the whole model, so compressors are refused. Clients are probed, trained and evaluated
+with their own BatchNorm; there is no common model, and no result for one.
 
 Deviations and readings
 -----------------------

@@ -38,10 +38,11 @@ def upload_config_of(
     allocator = experiment.part("allocator")
     budget = experiment.part("budget")
     upload_config = UploadConfig(compressor, feedback, allocator, budget)
+    size = setting.task.layout.size
     for key, reason in (
-        ("feedback", feedback.refuses(compressor)),
+        ("feedback", upload_config.refuses_feedback(size)),
         ("budget", allocator.refuses(budget)),
-        ("compressor", upload_config.refuses()),
+        ("compressor", upload_config.refuses(size)),
     ):
         if reason:
             raise ConfigError(reason, key)
@@ -59,6 +60,14 @@ def upload_config_of(
         message = (
             f"{name!r} without a budget sends everything; write e.g. budget = {{ name = "
             f'"constant", average = 0.2 }}'
+        )
+        warnings.warn(message, stacklevel=2)
+    if allocator.requires & {"scores", "uplink_mbps"} and experiment.part("synchrony").overlaps:
+        name, synchrony = experiment.allocator["name"], experiment.synchrony["name"]
+        message = (
+            f"{name!r} divides the budget among clients that are sent out together, and under "
+            f"{synchrony!r} most are sent out alone, each with the whole budget, as under "
+            '"uniform"; use a synchrony that waits, "synchronous" or "deadline"'
         )
         warnings.warn(message, stacklevel=2)
     return upload_config
@@ -141,6 +150,12 @@ def _check_wants(
                 f"{name!r} needs the selector's {column}, and {chosen!r} gives none", "allocator"
             )
     if "uplink_mbps" in wants:
+        if experiment.probe.speeds == "measured":
+            raise ConfigError(
+                f'{name!r} divides by how fast clients send, and under probe.speeds = "measured" '
+                'the server is not told; use "uniform" or "by_score", or leave speeds out',
+                "allocator",
+            )
         key = setting.streams.key("network")
         network = experiment.part("network")
         if not np.isfinite(network.uplink_mbps(key, np.arange(1), 1)).all():

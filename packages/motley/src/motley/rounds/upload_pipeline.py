@@ -113,9 +113,11 @@ class UploadPipeline(Stage):
         self.allocator: Mapping[str, Any] = config.allocator.init()
         self.mean_vector: Tensor | None = None
         self.error: CompressionError | None = None
-        # of the step under way: what compression leaves with each client, and EF21's sum of changes
+        # of the step under way: what compression leaves with each client; EF21's sum of changes
+        # and the mean after them, not as later stages change it on its way to the server
         self._compressed: dict[int, Tensors] = {}
         self._changes: Tensor | None = None
+        self._next_mean: Tensor | None = None
 
     @override
     def init(self, config: RunConfig, server: ServerState) -> None:
@@ -301,6 +303,7 @@ class UploadPipeline(Stage):
     def gather(self, state: RunState[Any], step: Round) -> None:
         self._compressed = {}
         self._changes = None
+        self._next_mean = None
 
     @override
     def upload(self, state: RunState[Any], step: Round, arrived: Arrived) -> Arrived:
@@ -323,13 +326,13 @@ class UploadPipeline(Stage):
         changes = self._changes
         mean = torch.zeros_like(changes) if self.mean_vector is None else self.mean_vector
         clients = self.setting.task.federation.pool
-        delta = self.config.feedback.update_mean(mean, changes, clients)
-        return dataclasses.replace(step, total={**step.total, "delta": delta})
+        self._next_mean = self.config.feedback.update_mean(mean, changes, clients)
+        return dataclasses.replace(step, total={**step.total, "delta": self._next_mean})
 
     @override
     def after(self, state: RunState[Any], step: Round) -> None:
-        if self._changes is not None:
-            self.mean_vector = step.total["delta"].double().cpu()
+        if self._next_mean is not None:
+            self.mean_vector = self._next_mean.double().cpu()
 
     @override
     def ended(self, state: RunState[Any], step: Round, reports: LandedReports) -> Round:

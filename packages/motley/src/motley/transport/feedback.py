@@ -28,7 +28,8 @@ Deviations and readings
 * INTERPRETATION-D EF21 tracks the update in place of a gradient; a client that does not take part
   keeps g, which still counts in the server's mean (EF21-PP). With a falling learning rate g is in
   old units.
-* Random-k scaled up, unit signs and the like do not contract: :meth:`Feedback.refuses` says so.
+* Random-k scaled up, unit signs, QSGD of few levels and the like do not contract:
+  :meth:`Feedback.refuses` says so.
 * For top-k by magnitude ``||v - C(v)||^2 <= (1 - kept / D) ||v||^2``; curvature scores can break
   this. Memories of clients that come rarely grow stale: hence the decay.
 * Under EF21 the server needs the sum of the uploads only; with partial participation even all
@@ -119,9 +120,10 @@ class Feedback(ABC):
         tracks, after a step whose unweighted increments add up to ``changes`` ``[D]``."""
         raise NotImplementedError(f"{type(self).__name__} sends no increments")
 
-    def refuses(self, compressor: Compressor) -> str | None:
-        """Return why this rule does not go with a compressor; None if it does."""
-        return compressor.refuses_feedback() if self.state_name else None
+    def refuses(self, compressor: Compressor, size: int) -> str | None:
+        """Return why this rule does not go with a compressor of updates of ``size`` values; None if
+        it does."""
+        return compressor.refuses_feedback(size) if self.state_name else None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from motley.transport.allocators.uniform_ratio import UniformAllocator
 from motley.transport.budgets import Budget, ConstantBudget
 from motley.transport.compressors.compressor import Compressor
 from motley.transport.compressors.identity import Identity
-from motley.transport.feedback import Feedback, NoFeedback
+from motley.transport.feedback import Adaptive, Feedback, NoFeedback
 
 _PREFIX = "sent."
 
@@ -46,9 +46,9 @@ class UploadConfig:
             feedback_state = {self.feedback.state_name: torch.zeros(layout.size, dtype=dtype)}
         return merge_state({}, {**feedback_state, **self.compressor.initial_state(layout)})
 
-    def refuses(self) -> str | None:
-        """Return why these four do not go together, in one sentence with a remedy; None if they
-        do."""
+    def refuses(self, size: int) -> str | None:
+        """Return why these four do not go together on updates of ``size`` values, in one sentence
+        with a remedy; None if they do."""
         if not self.compressor.budgeted and (
             self.allocator != UniformAllocator() or self.budget != ConstantBudget()
         ):
@@ -57,7 +57,20 @@ class UploadConfig:
                 f"{name} sends every value, so a budget has no effect; use topk, randomk or "
                 "tensor_drop, or leave it out"
             )
-        return self.feedback.refuses(self.compressor) or self.allocator.refuses(self.budget)
+        return self.refuses_feedback(size) or self.allocator.refuses(self.budget)
+
+    def refuses_feedback(self, size: int) -> str | None:
+        """Return why the feedback does not go with the others on updates of ``size`` values; None
+        if it does."""
+        identity = type(self.compressor) is Identity  # nothing is left that could fade
+        has_budget = self.compressor.budgeted and "upload_ratio" not in self.allocator.requires
+        if type(self.feedback) is Adaptive and not has_budget and not identity:
+            return (
+                "the factor of adaptive feedback follows the budget, and nothing here does, so "
+                f"that it would be low = {self.feedback.low} in every round; use feedback = "
+                '{ name = "fixed" }'
+            )
+        return self.feedback.refuses(self.compressor, size)
 
 
 def merge_state(own: Mapping[str, Tensor] | None, sent: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -81,15 +81,23 @@ class Allocator(ABC):
     :class:`AllocationContext` that it needs: ``"scores"`` and ``"upload_ratio"`` of the selector,
     ``"uplink_mbps"`` of a network in which uploads take time.
 
+    ``least``: the smallest ratio that it gives; an option of most.
+
     ``looks_at_work``: ratios depend on ``examples``, ``steps`` or ``compute_s``; a class that does
     not say otherwise is taken to do so, because private runs rely on it."""
 
     requires: ClassVar[frozenset[str]] = frozenset()
+    least: float = 0.0
     looks_at_work: ClassVar[bool] = True
 
     def refuses(self, budget: Budget) -> str | None:
         """Return why the allocator does not go with this budget, in one sentence with a remedy;
         None if it does."""
+        if budget.average < self.least:
+            return (
+                f"got average = {budget.average}, and every client sends at least the allocator's "
+                f"least = {self.least}; set least = {budget.average} there, or less"
+            )
         return None
 
     def init(self) -> State:

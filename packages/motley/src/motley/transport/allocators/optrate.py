@@ -83,7 +83,7 @@ class OptRate(Allocator):
     @override
     def refuses(self, budget: Budget) -> str | None:
         if isinstance(budget, ConstantBudget) and not budget.warm_up:
-            return None
+            return super().refuses(budget)
         return (
             '"optrate" makes its own schedule around an average; use a constant budget without '
             "warm-up"

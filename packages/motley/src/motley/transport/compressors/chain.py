@@ -92,5 +92,5 @@ class Chain(Compressor):
         return self.sparsifier.initial_state(layout)
 
     @override
-    def refuses_feedback(self) -> str | None:
-        return self.sparsifier.refuses_feedback() or self.quantizer.refuses_feedback()
+    def refuses_feedback(self, size: int) -> str | None:
+        return self.sparsifier.refuses_feedback(size) or self.quantizer.refuses_feedback(size)

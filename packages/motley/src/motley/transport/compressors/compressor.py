@@ -84,14 +84,16 @@ class Compressor(ABC):
         """Return the state of a client before its first accepted upload."""
         return {}
 
-    def refuses_feedback(self) -> str | None:
-        """Return why the compressor does not go with error feedback; None if it does."""
+    def refuses_feedback(self, size: int) -> str | None:
+        """Return why the compressor does not go with error feedback on updates of ``size`` values;
+        None if it does."""
         return None
 
     def paper_bits(self, ratio: float, layout: Layout, key: Key) -> int:
-        """Return the bits as papers count them: ``ratio D`` values in their own width, 32 for each
-        scale, nothing for places."""
-        return self.spec(ratio, layout, key).values_bits(ratio if self.budgeted else None)
+        """Return the bits as papers count them: ``ratio D`` values in their own width, of runs the
+        drawn ones; 32 for each scale, nothing for places."""
+        spec = self.spec(ratio, layout, key)
+        return spec.values_bits(ratio if self.budgeted and spec.places != "runs" else None)
 
 
 class Sparsifier(Compressor):

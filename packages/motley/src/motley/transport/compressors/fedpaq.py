@@ -58,3 +58,7 @@ class FedPAQ(Quantizer):
     @override
     def quantize(self, values: Tensor, group: int | tuple[int, ...], key: Key) -> Codes:
         return QSGD(self.levels, bucket=0).quantize(values, group, key)
+
+    @override
+    def refuses_feedback(self, size: int) -> str | None:
+        return QSGD(self.levels, bucket=0).refuses_feedback(size)

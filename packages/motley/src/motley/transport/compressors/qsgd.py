@@ -19,6 +19,9 @@ Deviations and readings
   one is exact.
 * ``norm = "max"``: the largest absolute value in place of the Euclidean norm, as several
   implementations have it.
+* Under error feedback one norm must be for less than 4 s^2 values, or the feedback is refused: the
+  variance is at most N / (4 s^2) ||v||^2, since f (1 - f) <= 1/4, and reaches ||v||^2 where 4 s^2
+  values are equal and the others 0, so that residuals grow.
 * INTERPRETATION ``levels = 127`` (8 bits a value) and ``bucket = 512`` are the defaults;
   ``bucket = 0`` is one norm for all.
 
@@ -38,6 +41,7 @@ at s = 1 (bound 52), .839215 at s = 4 (bound 6.5). Elias codes are shorter where
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -106,6 +110,17 @@ class QSGD(Quantizer):
                 norms = torch.linalg.vector_norm(rows, dim=-1, dtype=torch.float64)
             scales = _up(norms, values.dtype)
         return rounded(values, scales, self.levels, group, key=key)
+
+    @override
+    def refuses_feedback(self, size: int) -> str | None:
+        values = min(self.bucket or size, size)
+        if self.norm == "l2" and values >= 4 * self.levels**2:
+            return (
+                f"levels = {self.levels} with one norm for {values} values can round off more than "
+                "the update holds, and under error feedback the residual would grow without "
+                f'bound; set levels = {math.isqrt(values) // 2 + 1} or more, or feedback = "none"'
+            )
+        return None
 
 
 def _rows(values: Tensor, sizes: list[int]) -> Tensor | list[Tensor]:

@@ -72,7 +72,7 @@ class RandomK(Sparsifier):
         return Packet(len(v), values, seed, at)
 
     @override
-    def refuses_feedback(self) -> str | None:
+    def refuses_feedback(self, size: int) -> str | None:
         if self.unbiased:
             return (
                 "random-k scales its values up, and under error feedback the residual would grow "

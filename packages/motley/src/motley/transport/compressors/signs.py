@@ -61,15 +61,15 @@ class Signs(Quantizer):
         if self.scale == "unit":
             scales = values.new_ones(len(sizes))
         else:
-            scales = torch.tensor(
-                [float(part.abs().sum(dtype=torch.float64)) / max(len(part), 1) for part in parts]
-            )
-            scales = scales.to(values.dtype)
+            means = [
+                float(part.abs().sum(dtype=torch.float64)) / max(len(part), 1) for part in parts
+            ]
+            scales = torch.tensor(means, dtype=values.dtype)
         q = (values >= 0).to(torch.int8).mul_(2).sub_(1)
         return Codes(q, 0, scales, group)
 
     @override
-    def refuses_feedback(self) -> str | None:
+    def refuses_feedback(self, size: int) -> str | None:
         if self.scale == "unit":
             return 'signs without a scale do not contract; set scale = "mean"'
         return None

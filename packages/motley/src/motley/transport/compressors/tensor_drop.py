@@ -82,14 +82,10 @@ class TensorDrop(Sparsifier):
         return Packet(len(v), values / ratio if self.rescale and ratio else values, runs)
 
     @override
-    def refuses_feedback(self) -> str | None:
+    def refuses_feedback(self, size: int) -> str | None:
         if self.rescale:
             return (
                 "tensors divided by their probability do not go with error feedback, whose "
                 "residual would grow; set rescale = false"
             )
         return None
-
-    def paper_bits(self, ratio: float, layout: Layout, key: Key) -> int:
-        """Return the bits of the drawn values, without the runs."""
-        return self.spec(ratio, layout, key).values_bits()

@@ -13,8 +13,8 @@ Deviations and readings
 -----------------------
 * READING "layer" is a parameter tensor, as in the paper's code; ``per = "vector"`` is one scale for
   all, and what a chain takes.
-* INTERPRETATION sigma is about the layer's own mean, over all its values; a tensor of one value is
-  not clipped.
+* INTERPRETATION sigma is about the layer's own mean, over all its values; a tensor of one value, or
+  of equal ones, is not clipped.
 
 Worked
 ------
@@ -90,5 +90,8 @@ class TernGrad(Quantizer):
     def _clipped(self, part: Tensor) -> Tensor:
         if self.clip is None or len(part) < 2:
             return part
-        bound = self.clip * float(part.std(correction=0))
+        low, high = part.aminmax()
+        if low == high:  # its deviation is 0, or what rounding of the mean leaves
+            return part
+        bound = min(self.clip * float(part.std(correction=0)), torch.finfo(part.dtype).max)
         return part.clamp(-bound, bound) if bound else part
