@@ -291,7 +291,9 @@ def test_a_budget_that_is_no_bound_is_refused(more, said, state):
 def test_like_releases_of_many_runs_are_composed_at_once(monkeypatch):
     """A study of a hundred trials took an accountant a hundred times as long, at every run."""
     composed = []
-    monkeypatch.setattr("motley_privacy.all_runs.bound", lambda releases, *_: composed.append(releases))
+    monkeypatch.setattr(
+        "motley_privacy.all_runs.bound", lambda releases, *_: composed.append(releases)
+    )
     coins = Release("poisson", 4.0, 5, population=1000, rate=0.1, largest=130)
     loss = Release("laplace", 10.0, 2)
     runs = [(coins, loss), (coins, loss), (coins,)]
