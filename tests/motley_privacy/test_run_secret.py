@@ -110,6 +110,8 @@ def test_the_noise_of_a_seed_is_for_comparisons_and_the_claim_says_so(tmp_path):
     assert one.meta["privacy"]["noise"] == "noise_seed"
     claim = " ".join(one.meta["privacy"]["claim"])
     assert "nothing is private against whoever has two of them" in claim
+    assert "also under other seeds" in claim
+    assert "deviations over seeds hold none of the noise" in claim
     assert "drawn as quantiles in float64" in claim
     assert one.meta["run_id"] != Experiment(**private(noise_seed=6)).run_id()
 
