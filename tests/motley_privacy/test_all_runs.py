@@ -257,3 +257,52 @@ def test_the_state_folder_may_be_below_the_home_folder(tmp_path, monkeypatch):
     motley.run(KEYS, out="run")
     assert list((tmp_path / "home" / "state" / "privacy").iterdir())
     assert not (tmp_path / "~").exists()
+
+
+def test_a_folder_called_like_a_data_set_does_not_take_its_budget():
+    """The name of a ledger counts before a path of the working directory."""
+    run = CliRunner().invoke
+    named = private(data_set="hospitals")
+    motley.run(named, out="one")
+    Path("hospitals").mkdir()
+    said = run(app, ["privacy-ledger", "hospitals", "--budget", "0.7"]).output
+    assert said.startswith("hospitals: 1 runs")
+    with pytest.raises(ConfigError, match=r"all 2 on hospitals .* the budget of 0\.7"):
+        motley.run(named, out="two")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--delta", "2"], "--delta: got 2; expected a number between 0 and 1"),
+        (["--delta", "0"], "--delta: got 0; expected"),
+        (["d.csv", "--budget", "3", "--delta", "7"], "--delta: got 7; expected"),
+        (["d.csv", "--budget", "inf"], "--budget: got inf; expected a number of at least 0"),
+    ],
+)
+def test_a_budget_that_is_no_bound_is_refused(more, said, state):
+    """It stood in the ledger, and every later run on the data ended in a traceback."""
+    done = CliRunner().invoke(app, ["privacy-ledger", *more])
+    assert isinstance(done.exception, ConfigError)
+    assert str(done.exception).startswith(said)
+    assert not state.exists()
+
+
+def test_like_releases_of_many_runs_are_composed_at_once(monkeypatch):
+    """A study of a hundred trials took an accountant a hundred times as long, at every run."""
+    composed = []
+    monkeypatch.setattr(
+        "motley_privacy.all_runs.bound", lambda releases, *_: composed.append(releases)
+    )
+    coins = Release("poisson", 4.0, 5, population=1000, rate=0.1, largest=130)
+    loss = Release("laplace", 10.0, 2)
+    runs = [(coins, loss), (coins, loss), (coins,)]
+    all_epsilon(
+        {
+            str(number): {"adjacency": "zero_out", "releases": [vars(one) for one in releases]}
+            for number, releases in enumerate(runs)
+        },
+        1e-5,
+        "zero_out",
+    )
+    assert composed == [(Release(**{**vars(coins), "count": 15}), Release("laplace", 10.0, 4))]

@@ -110,6 +110,8 @@ def test_the_noise_of_a_seed_is_for_comparisons_and_the_claim_says_so(tmp_path):
     assert one.meta["privacy"]["noise"] == "noise_seed"
     claim = " ".join(one.meta["privacy"]["claim"])
     assert "nothing is private against whoever has two of them" in claim
+    assert "also under other seeds" in claim
+    assert "deviations over seeds hold none of the noise" in claim
     assert "drawn as quantiles in float64" in claim
     assert one.meta["run_id"] != Experiment(**private(noise_seed=6)).run_id()
 
@@ -259,6 +261,29 @@ def test_a_deleted_secret_ends_a_run_and_leaves_its_results(tmp_path):
         motley.run({**KEYS, "stop": {"rounds": 6}}, out=done.directory, resume=True)
     with pytest.raises(StoreError, match="expected the folder of a private run"):
         forget_secret(done.directory)
+
+
+def test_the_secrets_of_a_folder_of_runs_are_deleted_together(tmp_path):
+    """Of a study its own secret alone was deleted, and it was told that the noise is forgotten."""
+    for name in ("runs/one", "test/two"):
+        motley.run(KEYS, out=tmp_path / "study" / name)
+    keep_secret(tmp_path / "study", FIXED, {})
+    done = CliRunner().invoke(app, ["forget-noise", str(tmp_path / "study")])
+    assert done.exit_code == 0, done.output
+    assert list(tmp_path.rglob(SECRET)) == []
+    assert done.output.count("tables and models") == 3
+    assert motley.load(tmp_path / "study" / "runs" / "one").finished
+    nothing = CliRunner().invoke(app, ["forget-noise", str(tmp_path / "study")])
+    assert "expected the folder of a private run, or of such runs" in str(nothing.exception)
+
+
+def test_noise_of_a_seed_is_not_said_to_be_forgotten(tmp_path):
+    motley.run(KEYS, out=tmp_path / "one")
+    motley.run(private(noise_seed=3), out=tmp_path / "two")
+    done = CliRunner().invoke(app, ["forget-noise", str(tmp_path)])
+    assert "two is made from privacy.noise_seed, which its run.json" in str(done.exception)
+    assert "one: the secret of the noise" in done.output.replace("\n", "")
+    assert not (tmp_path / "one" / SECRET).exists()
 
 
 def test_a_private_run_goes_on_under_its_own_numerics_alone(tmp_path):

@@ -561,7 +561,7 @@ def test_several_runs_of_a_seed_are_told() -> None:
     """As of a class of one's own before and after a change: the two are no two seeds."""
     runs = [fake.of_losses([2.0, loss], run_id=str(loss)) for loss in (0.3, 0.5)]
     (line,) = [line for line in warnings(group_runs(runs)) if "several runs" in line]
-    assert line.startswith("by hand: several runs of seed 0, such as of other code or data")
+    assert line.startswith("by hand: several runs of seed 0, such as of other code, data or noise")
     other_seed = fake.of_losses([2.0, 0.5], seed=1)
     assert "several runs" not in "".join(warnings(group_runs([runs[0], other_seed])))
 

@@ -1,6 +1,7 @@
 """Methods are called by what differs between their experiments."""
 
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -202,6 +203,19 @@ def test_runs_that_differ_never_share_a_label():
     assert got == ["uniform, no privacy", "uniform, privacy", "oort, no privacy", "oort, privacy"]
 
 
+def test_private_runs_beside_others_are_called_so():
+    """Not by each of their keys; and the name of a data set in the ledger makes no method."""
+
+    def config(**privacy):
+        return {"algorithm": {"name": "fedavg"}, "privacy": privacy or None}
+
+    private = {"epsilon": 2.0, "clip": 1.0}
+    assert labels(config(), config(**private)) == ["fedavg", "privacy"]
+    named = config(**private, data_set="hospitals")
+    assert labels(config(**private), named) == ["by hand", "by hand"]
+    assert labels(config(), config(**private), named) == ["fedavg", "privacy", "privacy"]
+
+
 def test_of_a_table_that_some_runs_have_not_only_what_differs_is_told():
     def config(name, epsilon=None):
         return {"selector": {"name": name}} | (
@@ -273,3 +287,20 @@ def test_a_run_in_two_folders_counts_once():
     real = {"deployment": "real clients"}
     again = [run("a/0", 0, notes=real), run("b/0", 0, notes=real)]
     assert len(group_runs(again)["by hand"]) == 2  # two deployments of one experiment
+
+
+@pytest.mark.parametrize(("noise", "runs"), [("secret", 2), ("noise_seed", 1)])
+def test_private_runs_with_noise_of_their_own_are_not_the_same(noise, runs):
+    """They have one run id, and were called the same run, of which one was left out."""
+
+    def run(folder, commitment):
+        made = fake.run(seed=0)
+        privacy = {"noise": noise, "commitment": commitment}
+        meta = {**made.meta, "run_id": "id0", "privacy": privacy}
+        return replace(made, directory=Path(folder), meta=meta)
+
+    once = [run("one", "a"), run("two", "b")]
+    with nullcontext() if runs == 2 else pytest.warns(UserWarning, match="1 run lies in two"):
+        assert len(group_runs(once)["by hand"]) == runs
+    with pytest.warns(UserWarning, match="two is one again"):
+        assert len(group_runs([run("one", "a"), run("two", "a")])["by hand"]) == 1

@@ -655,3 +655,23 @@ def test_a_scope_that_was_ruined_in_the_end_has_no_figure() -> None:
     run = fake.run({"split": {"test": "client"}}, {"metric": "loss"}, evaluations=table)
     assert figure_of(run, Reading("loss")) == 0.3
     assert np.isnan(figure_of(run, Reading("loss", scope="shared_mean")))
+
+
+def test_noise_of_a_seed_is_in_no_interval_and_that_is_said(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    private = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 8.0, "noise_seed": 0}
+    keys = {
+        "task": "quadratic",
+        "population": 4,
+        "cohort": 2,
+        "partition": "by_writer",
+        "local": {"steps": 1},
+        "stop": {"rounds": 1},
+        "weights": "uniform",
+    }
+    louder = {**private, "noise_multiplier": 2.0}
+    made = explain(
+        {**keys, "privacy": private}, {**keys, "privacy": louder}, seeds=[0, 1], out=tmp_path
+    )
+    said = "add the same noise under every seed: the intervals hold none of it"
+    assert any(said in line for line in notes(made))

@@ -32,6 +32,13 @@ HIDDEN = {"evaluate": {"per_client": False}}
 NOVA = {"algorithm": "fednova", "local": {"steps": 5}}
 NOISE = {"label_noise": {"name": "symmetric", "rate": 0.4}}
 
+PRIVATE = {
+    "task": {"name": "image", "data": "digits", "model": "digits_mlp", "scale": "unit"},
+    "local": {"steps": 2},
+    "weights": "uniform",
+    "privacy": {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 8.0},
+}
+
 # pitfall, keys and measured numbers that commit it, what differs where it is not committed, the key
 # that the sentence names
 CASES = [
@@ -170,6 +177,7 @@ CASES = [
         {},
         "local.epochs",
     ),
+    ("looked_at_in_clear", PRIVATE, {}, {"privacy": "off"}, {}, "[privacy]"),
     ("idle_rounds", {}, {"waiting": 0.7}, {}, {"waiting": 0.2}, "synchrony"),
     (
         "idle_rounds",

@@ -97,6 +97,16 @@ def test_no_more_trials_than_there_are_values() -> None:
     )
 
 
+def test_a_choice_by_clear_figures_of_private_data_is_said() -> None:
+    pytest.importorskip("dp_accounting")
+    private = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 8.0}
+    said = "[privacy]: values are chosen by clear figures of the clients' validation samples"
+    assert any(
+        line.startswith(said) for line in plan(keys={**KEYS, "privacy": private}).sentences()
+    )
+    assert not any("[privacy]" in line for line in plan().sentences())
+
+
 def test_validation_samples_are_added_and_said() -> None:
     made = plan(keys={**KEYS, "split": {}})
     assert made.bases[0].split.validation == 0.2

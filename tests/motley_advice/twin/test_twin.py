@@ -329,3 +329,24 @@ def test_intervals_of_predictions_by_hand():
     assert predicted([0.0, 3.0]) == Predicted(1.5, 0.0, 3.0)
     assert found.holds(1.0)
     assert not found.holds(1e6)
+
+
+def test_a_private_twin_says_that_its_runs_release_more(tmp_path, monkeypatch):
+    """Ten runs on the clients' data to learn how long rounds take, without a word."""
+    pytest.importorskip("dp_accounting")
+    monkeypatch.setenv("MOTLEY_STATE", str(tmp_path / "state"))
+    private = {"clip": 0.5, "delta": 1e-5, "noise_multiplier": 8.0, "data_set": "clinics"}
+    keys = {
+        "task": "quadratic",
+        "population": 4,
+        "cohort": 2,
+        "partition": "by_writer",
+        "local": {"steps": 1},
+        "stop": {"rounds": 3},
+        "weights": "uniform",
+        "privacy": private,
+    }
+    run(keys, out=tmp_path / "run", progress=False)
+    twin(tmp_path / "run", tmp_path / "twin.toml")
+    with pytest.warns(UserWarning, match="each of its 2 runs trains on the clients' data"):
+        what_if(tmp_path / "twin.toml", None, [1, 2], out=tmp_path / "runs", progress=False)

@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import dataclasses
 import fcntl
+import math
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,10 +62,16 @@ def data_set_of(experiment: Experiment) -> str | None:
     return str(user_path(source).resolve())
 
 
+def _file(name: str) -> Path:
+    """Return the path of the ledger of a data set."""
+    return _folder() / f"{digest_of(name)}.json"
+
+
 def _name(data: str) -> str:
-    """Return the name of a data set that is given by its name or by a path."""
+    """Return the name of a data set that is given by its name, if it has a ledger, or by a
+    path."""
     path = user_path(data)
-    return str(path.resolve()) if path.exists() else data
+    return data if _file(data).exists() or not path.exists() else str(path.resolve())
 
 
 def _is_public(experiment: Experiment) -> bool:
@@ -144,12 +152,21 @@ def all_epsilon(runs: Mapping[str, Any], delta: float, adjacency: Adjacency) -> 
     """Return epsilon of all runs of a ledger together."""
     each = [_releases(run, adjacency) for run in runs.values()]
     try:
-        return bound(tuple(release for releases in each for release in releases), delta, adjacency)
+        return bound(_joined(each), delta, adjacency)
     except ConfigError:  # no accountant takes all of them
         return Bound(
             sum(_alone(releases, delta / len(each), adjacency) for releases in each),
             "the sum of epsilons",
         )
+
+
+def _joined(each: Iterable[tuple[Release, ...]]) -> tuple[Release, ...]:
+    """Return the releases of several runs, of like ones a single one with their counts together:
+    accountants take as long as there are different releases."""
+    counts: Counter[Release] = Counter()
+    for release in (release for releases in each for release in releases):
+        counts[dataclasses.replace(release, count=1)] += release.count
+    return tuple(dataclasses.replace(release, count=count) for release, count in counts.items())
 
 
 def _alone(releases: tuple[Release, ...], delta: float, adjacency: Adjacency) -> float:
@@ -192,10 +209,19 @@ def set_budget(name: str, epsilon: float, delta: float) -> None:
 
     Raises
     ------
-    StoreError: the ledger is damaged, or the disk refuses.
+    ConfigError: epsilon or delta of no bound. StoreError: the ledger is damaged, or the disk
+    refuses.
     """
+    _check_delta(delta)
+    if not 0 <= epsilon < math.inf:
+        raise ConfigError(f"got {epsilon:g}; expected a number of at least 0", "--budget")
     with _opened(_name(name)) as ledger:
         ledger["budget"] = {"epsilon": epsilon, "delta": delta}
+
+
+def _check_delta(delta: float) -> None:
+    if not 0 < delta < 1:
+        raise ConfigError(f"got {delta:g}; expected a number between 0 and 1, e.g. 1e-5", "--delta")
 
 
 def ledgers() -> list[dict[str, Any]]:
@@ -208,8 +234,9 @@ def ledger_lines(data: str | None, delta: float) -> list[str]:
 
     Raises
     ------
-    ConfigError: there is no such data set.
+    ConfigError: there is no such data set, or a delta of no bound.
     """
+    _check_delta(delta)
     wanted = [ledger for ledger in ledgers() if data is None or ledger["data"] == _name(data)]
     if data is not None and not wanted:
         names = ", ".join(ledger["data"] for ledger in ledgers()) or "none yet"
@@ -260,7 +287,7 @@ def _opened(name: str) -> Iterator[dict[str, Any]]:
     """Yield the ledger of a data set while no other process has it, and write what was made of
     it."""
     folder = _folder()
-    path = folder / f"{digest_of(name)}.json"
+    path = _file(name)
     try:
         private_folder(folder)
         handle = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)

@@ -86,8 +86,9 @@ def _origin(options: Privacy, origin: NoiseOrigin, by_clients: bool) -> str:
     if origin == "noise_seed":
         return (
             "The noise is a function of noise_seed, which is for tests and comparisons: whoever "
-            "knows it can take the noise away, and runs with one noise_seed add the same noise, so "
-            "nothing is private against whoever has two of them."
+            "knows it can take the noise away, and runs with one noise_seed add the same noise, "
+            "also under other seeds, so nothing is private against whoever has two of them, and "
+            "deviations over seeds hold none of the noise."
         )
     drawn = "The noise and the cohorts come" if options.cohorts == "hidden" else "The noise comes"
     return (

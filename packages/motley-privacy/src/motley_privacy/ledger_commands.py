@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from motley.commands.shared_options import tell
-from motley.core.errors import ConfigError
+from motley.core.errors import ConfigError, StoreError
 
 
 def privacy_ledger(
@@ -34,13 +34,25 @@ def privacy_ledger(
 def forget_noise(
     where: Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of runs.")],
 ) -> None:
-    """Delete the secret from which a private run drew its noise, and its checkpoints: nobody can
-    take the noise away then, and the run cannot go on."""
+    """Delete the secrets from which private runs drew their noise, and their checkpoints: nobody
+    can take the noise away then, and the runs cannot go on."""
+    from motley.core.files import SECRET
     from motley.experiments.store import RunFolder
-    from motley_privacy.run_secret import forget_secret
+    from motley_privacy.run_secret import forget_secret, is_seeded
 
-    with RunFolder(where).lock():
-        forget_secret(where)
-    tell(
-        f"{where}: the secret of the noise and the checkpoints are deleted; tables and models stay"
-    )
+    folders = sorted(path.parent for path in where.rglob(SECRET))
+    seeded = [folder for folder in folders if is_seeded(folder)]
+    for folder in folders or [where]:
+        if folder in seeded:
+            continue
+        with RunFolder(folder).lock():
+            forget_secret(folder)
+        tell(
+            f"{folder}: the secret of the noise and the checkpoints are deleted; tables and models "
+            "stay"
+        )
+    if seeded:
+        raise StoreError(
+            f"the noise of {seeded[0]} is made from privacy.noise_seed, which its run.json holds, "
+            "and cannot be forgotten; leave noise_seed out and run it again"
+        )

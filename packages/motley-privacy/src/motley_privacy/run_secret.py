@@ -33,7 +33,7 @@ from motley.core.files import (
     with_digest,
 )
 from motley.core.strict_json import to_json
-from motley.results.record import read_json
+from motley.results.record import read_json, read_record
 from motley_privacy.noise import SecretRandomness
 
 _ABOUT = (
@@ -145,10 +145,22 @@ def forget_secret(folder: Path) -> None:
     """
     path = folder / SECRET
     if no_file(path) is not None:
-        raise StoreError(f"{folder} has no {SECRET}; expected the folder of a private run")
+        raise StoreError(
+            f"{folder} has no {SECRET}; expected the folder of a private run, or of such runs"
+        )
     try:
         path.unlink()
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
         sync_folder(folder)
     except OSError as error:
         raise disk_error(error, path) from None
+
+
+def is_seeded(folder: Path) -> bool:
+    """Return whether the noise of a run is made from ``privacy.noise_seed``, which its record
+    holds."""
+    try:
+        privacy = read_record(folder / "run.json").get("privacy") or {}
+    except DataError:  # of a study, or of a run that was killed before it had one
+        return False
+    return bool(privacy.get("noise") == "noise_seed")

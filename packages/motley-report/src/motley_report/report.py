@@ -254,7 +254,7 @@ def _repeated(runs: Sequence[Run]) -> list[str]:
     if not seeds:
         return []
     return [
-        f"several runs of seed {', '.join(seeds)}, such as of other code or data: means and "
+        f"several runs of seed {', '.join(seeds)}, such as of other code, data or noise: means and "
         "deviations count each, paired differences the last; report on a folder without those of "
         "before."
     ]

@@ -252,6 +252,12 @@ def notes(explanation: Explanation) -> list[str]:
         )
     if plan.a.seeds != plan.b.seeds and explanation.counted:
         lines += _chance(explanation)
+    private = [side for side in (plan.a, plan.b) if side.experiment.privacy is not None]
+    if private and len(explanation.counted) > 1:
+        lines.append(
+            "runs with one privacy.noise_seed add the same noise under every seed: the intervals "
+            "hold none of it"
+        )
     if len(explanation.counted) == 1:
         lines.append("one seed has no interval: what a cause carries may be chance; give --seeds")
     if len(plan.causes) > 1 and explanation.counted:

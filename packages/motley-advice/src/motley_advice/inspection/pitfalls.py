@@ -232,6 +232,16 @@ def hidden_clients(examined: Examined) -> str | None:
     return None
 
 
+def looked_at_in_clear(examined: Examined) -> str | None:
+    """What is shown of a private experiment's clients is of their clear data."""
+    if examined.experiment.privacy is None:
+        return None
+    return (
+        "what stands here is measured on the clients' clear data, and no claim of [privacy] covers "
+        "it, nor a setting chosen by it; keep this page with the data"
+    )
+
+
 def stopped_by_test(examined: Examined) -> str | None:
     """The run ends as soon as a test figure is good enough, which makes that figure too good."""
     if examined.experiment.stop.target is None:
@@ -350,6 +360,7 @@ PITFALLS: tuple[Callable[[Examined], str | None], ...] = (
     outlying_clients,
     copied_samples,
     hidden_clients,
+    looked_at_in_clear,
     stopped_by_test,
     absence_moves_labels,
     old_client_state,

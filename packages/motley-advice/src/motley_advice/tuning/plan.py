@@ -153,15 +153,18 @@ class TuningPlan:
     def private_data(self) -> tuple[bool, dict[str, str]]:
         """Return whether any run of the study is private, and hashes of the data of those that
         are, which the study's id says nothing of."""
-        experiments = [
-            method.experiment(base, {}) for method in self.methods for base in self.bases
-        ]
-        private = [experiment for experiment in experiments if experiment.privacy is not None]
+        private = self._private()
         return bool(private), {
             f"{number}.{key}": digest
             for number, experiment in enumerate(private)
             for key, digest in experiment.data_digests().items()
         }
+
+    def _private(self) -> list[Experiment]:
+        experiments = [
+            method.experiment(base, {}) for method in self.methods for base in self.bases
+        ]
+        return [experiment for experiment in experiments if experiment.privacy is not None]
 
     def chosen(
         self, method: MethodPlan, values: Mapping[str, Any], run_equivalents: float
@@ -209,6 +212,11 @@ class TuningPlan:
         if few:
             lines.append(
                 f"all values of {', '.join(few)} are tried in fewer trials: there are no more"
+            )
+        if self._private():
+            lines.append(
+                "[privacy]: values are chosen by clear figures of the clients' validation samples, "
+                "which no claim covers, and each run of a trial or a test is one more on the data"
             )
         return [*lines, *self.notes]
 

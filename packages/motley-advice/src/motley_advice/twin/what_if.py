@@ -9,6 +9,7 @@ interval of log y, ``mean +- t_{n-1} s sqrt(1 + 1/n)``.
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count, islice
@@ -208,6 +209,12 @@ def what_if(
         for keys in ({}, over)
     )
     sweeps = [over] if mine <= wanted else [{}, over]
+    if experiment.privacy is not None and experiment.privacy.noise_seed is None:
+        warnings.warn(
+            f"the twin has [privacy]: each of its {len(mine | wanted)} runs trains on the clients' "
+            "data and releases more of them (motley privacy-ledger shows how much)",
+            stacklevel=2,
+        )
     done = [
         compare(experiment, keys, seeds, out=folder, data=packs, progress=progress, jobs=jobs)
         for keys in sweeps

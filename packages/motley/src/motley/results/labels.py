@@ -33,6 +33,9 @@ IGNORED = (
 _TELL_TWINS = ("pin", "evaluate")
 """Those of them that tell runs of one method and seed apart, and are part of the run id."""
 
+_NO_RESULT = ("privacy.data_set",)
+"""Options that change no result, and make no other method."""
+
 _DERIVED = ("weights", "probe.batches")
 """Keys that the algorithm or the selector sets where they are left out: they tell runs apart only
 where nothing else does."""
@@ -65,7 +68,7 @@ def label_runs(runs: Sequence[Run]) -> list[str]:
 
 
 def _by_experiment(runs: Sequence[Run]) -> list[str]:
-    flat = [_flat({k: v for k, v in run.config.items() if k not in IGNORED}) for run in runs]
+    flat = [_method_keys(run) for run in runs]
     names = [repr(config) for config in flat]
     first = {
         name: run.config.get("method")
@@ -107,7 +110,7 @@ def _twins_told_apart(labels: Sequence[str], runs: Sequence[Run]) -> list[str]:
 def _labels(
     runs: Sequence[Run], preset: str | None = None, otherwise: str | None = None
 ) -> list[str]:
-    flat = [_flat({k: v for k, v in run.config.items() if k not in IGNORED}) for run in runs]
+    flat = [_method_keys(run) for run in runs]
     keys = list(dict.fromkeys(key for config in flat for key in config))
     differing = [key for key in keys if len({repr(config.get(key)) for config in flat}) > 1]
     leading = [key for key in differing if key not in _DERIVED]
@@ -129,14 +132,17 @@ def _labels(
 def _own_name(differing: Sequence[str], config: Mapping[str, Any]) -> str:
     """Return the names of a run's components, and its plain values, in which others differ; where
     it has none of them, the name of its algorithm. Empty where nothing differs."""
-    own: list[str] = []
+    own: dict[str, None] = {}
     for key in differing:
         owner = f"{key.rpartition('.')[0]}.name"
         named = key if key.endswith(".name") or config.get(owner) is None else owner
         if config.get(named) is not None:
-            own.append(_words(named, config[named], differing))
+            own[_words(named, config[named], differing)] = None
+    tables = {key.partition(".")[0] for key in differing}
+    if len(own) > 1 and len(tables) == 1 and not any(f"{table}.name" in config for table in tables):
+        return tables.pop()  # a table that others have not
     names = own or [str(config.get("algorithm.name") or "")] if differing else []
-    return ", ".join(dict.fromkeys(names))
+    return ", ".join(names)
 
 
 def _told_apart(
@@ -236,13 +242,14 @@ def group_runs(
 
 
 def _each_once(labelled: Iterable[tuple[str, Run]]) -> list[tuple[str, Run]]:
-    """Return runs with their labels, of simulations with the same id, label and seed one, the
-    first finished."""
+    """Return runs with their labels, of simulations with the same id, label, seed and secret of
+    their noise one, the first finished."""
     labelled_runs: dict[tuple[object, ...], tuple[str, Run]] = {}
     left = []
     for number, (label, run) in enumerate(labelled):
         run_id = run.meta.get("run_id")
-        key = (label, run.seed, run_id) if run_id and not run.deployed else (number,)
+        same = (label, run.seed, run_id, _secret_of(run))
+        key = same if run_id and not run.deployed else (number,)
         if key not in labelled_runs:
             labelled_runs[key] = label, run
             continue
@@ -269,6 +276,12 @@ def _flat(node: Any, path: str = "") -> dict[str, Any]:
     for key, value in node.items():
         out |= _flat(value, f"{path}.{key}" if path else str(key))
     return out
+
+
+def _method_keys(run: Run) -> dict[str, Any]:
+    """Return the keys of a run that make it one of its method, by path."""
+    keys = _flat({key: value for key, value in run.config.items() if key not in IGNORED})
+    return {path: value for path, value in keys.items() if path not in _NO_RESULT}
 
 
 def _tells(key: str, config: Mapping[str, Any], flat: Sequence[Mapping[str, Any]]) -> bool:
@@ -337,6 +350,13 @@ def _words(key: str, value: Any, shown: Sequence[str]) -> str:
         return str(value)
     twin = any(shown_key != key and shown_key.rpartition(".")[2] == last for shown_key in shown)
     return f"{f'{owner}.{last}' if twin and owner else last} {value}"
+
+
+def _secret_of(run: Run) -> str | None:
+    """Return what a private run's record holds of the secret of its noise; None where a seed, or
+    nothing, makes noise."""
+    privacy = run.meta.get("privacy") or {}
+    return privacy.get("commitment") if privacy.get("noise") == "secret" else None
 
 
 def frame(runs: str | Path | Sequence[Run], table: str) -> pa.Table:
