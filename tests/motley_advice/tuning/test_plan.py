@@ -211,6 +211,16 @@ def test_what_cannot_be_tuned(over: Any, options: Any, said: str) -> None:
         plan(over, **options)
 
 
+def test_halving_by_rounds_that_nobody_examines_is_refused() -> None:
+    """Every trial would run to its end."""
+    with pytest.raises(
+        ConfigError,
+        match=r"--rounds-first: got 2 of 9, and evaluate.every = 10 examines no round between "
+        r"them.*set evaluate.every = 2 or less",
+    ):
+        plan(keys={**KEYS, "evaluate": {"every": 10}}, rounds_first=2)
+
+
 def test_trials_that_end_at_a_test_figure_are_refused() -> None:
     """The rate that is on target by its test samples first would be validated after fewer
     rounds."""

@@ -438,6 +438,12 @@ def _halving(base: Experiment, rounds: int | None, hours: float | None, factor: 
             share = first / end
         shares += [share] if share < 1 and share not in shares else []
         first *= factor
+    if not shares:
+        raise ConfigError(
+            f"got {rounds} of {end}, and evaluate.every = {base.evaluate.every} examines no round "
+            f"between them, by which trials could go on; set evaluate.every = {rounds} or less",
+            name,
+        )
     return Halving(key, (*shares, 1.0), factor)
 
 
