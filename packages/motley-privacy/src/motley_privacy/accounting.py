@@ -136,7 +136,7 @@ def _bound(
 
 
 def _as_seen(release: Release) -> Release:
-    """Return a release of which nobody need be unsure whether a client was in its sum."""
+    """Return a release as it is where cohorts are seen: without amplification."""
     if release.kind != "without_replacement":
         return release
     return Release("gaussian", release.multiplier, release.count)
