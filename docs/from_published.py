@@ -46,8 +46,8 @@ def cell_counts(name: str) -> dict[str, int]:
     else:
         whole = reproduce(recipe.read(name), scale="paper", out=NOWHERE, run=False)
         counts = printed_cells.counts(whole)
-        printed, inside, unexplained = (counts[k] for k in ("printed", "inside", "outside"))
-        explained = 0
+        printed, inside, explained = (counts[k] for k in ("printed", "inside", "explained"))
+        unexplained = counts["outside"] - explained
     return {
         "printed": printed,
         "found": inside,

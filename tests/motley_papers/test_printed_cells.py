@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from motley.core.errors import ConfigError
 from motley.results.measures import Censored
 from motley_papers import printed_cells
 from motley_papers.number_files import number_files
-from motley_papers.printed_cells import counted_cells, counts, judged_cells
-from motley_papers.recipe import read
+from motley_papers.printed_cells import counted_cells, counts, explanations, judged_cells
+from motley_papers.recipe import Exhibit, read
 from motley_papers.recipe_page import exhibit_tables
 from motley_papers.reproduce import Reproduction, reproduce
 from tests.motley_papers.toy import EXPECTED, RECIPE, folder
@@ -60,6 +61,7 @@ def test_verdicts_by_hand(paper: Reproduction) -> None:
         "inside": 1,
         "undecided": 0,
         "outside": 1,
+        "explained": 0,
     }
     assert counted_cells(paper) == "3 printed, 2 measured, 1 inside, 0 undecided, 1 outside"
 
@@ -97,3 +99,85 @@ def test_a_reduced_protocol_is_not_judged(paper: Reproduction) -> None:
     assert judged_cells(small, small.exhibits[0]) == {}
     assert counted_cells(small) == "3 printed, none measured by the whole protocol"
     assert "cells.csv" not in number_files(replace(small, exhibits=[]))
+
+
+@pytest.fixture
+def explaining(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reproduction:
+    """The toy, whose figure 1 repairs power_of_choice: 80, 80.5 and 81 in place of 60, 61, 62."""
+    explains = 'explains = { "random" = { exhibit = "table 1", cell = "power_of_choice" } }\n'
+    text = (PRINTED + RECIPE).replace(
+        'like = "table 1"\n', 'like = "table 1"\nmeasures = ["final"]\n' + explains
+    )
+    recipe = read(folder(tmp_path / "toy", text, CELLS))
+    measured = {
+        "table 1": {("power_of_choice",): (60.0, 61.0, 62.0)},
+        "figure 1": {("random",): (80.0, 80.5, 81.0), ("power_of_choice",): (1.0, 2.0, 3.0)},
+    }
+
+    def values(self: Reproduction, exhibit: Exhibit, measure: str) -> object:
+        return {
+            cell: {seed: Censored(value, True) for seed, value in enumerate(numbers)}
+            for cell, numbers in measured.get(exhibit.name, {}).items()
+        }
+
+    monkeypatch.setattr(Reproduction, "values", values)
+    return reproduce(recipe, scale="paper", out=tmp_path / "none", run=False)
+
+
+def test_a_cell_outside_is_explained_by_a_repaired_one_that_is_inside(
+    explaining: Reproduction,
+) -> None:
+    """Against the printed 80.5 three runs of deviation .5 and of mean 80.5 are inside."""
+    exhibit = explaining.exhibits[0]
+    judged = judged_cells(explaining, exhibit)
+    assert explanations(explaining, exhibit, judged) == {
+        ("final", ("power_of_choice",)): "figure 1 / random"
+    }
+    assert counted_cells(explaining) == (
+        "3 printed, 1 measured, 0 inside, 0 undecided, 1 outside (1 explained)"
+    )
+
+
+def test_the_table_names_the_cell_that_explains(
+    explaining: Reproduction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Reproduction, "cells", lambda _, exhibit: exhibit.cells("paper"))
+    (table,) = exhibit_tables(explaining, explaining.exhibits[0])
+    assert "Explained: power_of_choice, final, by figure 1 / random, which is inside." in table.note
+
+
+@pytest.mark.parametrize("repaired", [(70.0, 70.5, 71.0), (75.0, 80.0, 86.0)], ids=str)
+def test_a_repaired_cell_that_is_not_inside_explains_nothing(
+    explaining: Reproduction, monkeypatch: pytest.MonkeyPatch, repaired: tuple[float, ...]
+) -> None:
+    """Of mean 70.5, and of a deviation that leaves open what it is."""
+    before = Reproduction.values
+
+    def values(self: Reproduction, exhibit: Exhibit, measure: str) -> object:
+        cells = before(self, exhibit, measure)
+        if exhibit.name == "figure 1":
+            cells["random",] = {s: Censored(v, True) for s, v in enumerate(repaired)}
+        return cells
+
+    monkeypatch.setattr(Reproduction, "values", values)
+    assert counts(explaining)["outside"] == 1
+    assert counts(explaining)["explained"] == 0
+
+
+@pytest.mark.parametrize(
+    ("explains", "problem"),
+    [
+        (
+            '{ "oort" = { exhibit = "table 1", cell = "random" } }',
+            "figure 1: explains: got 'oort', which is no cell of it",
+        ),
+        (
+            '{ "random" = { exhibit = "table 2", cell = "0.3 / random" } }',
+            "figure 1: explains: expected.csv has no number of table 2, 0.3 / random",
+        ),
+    ],
+)
+def test_an_explanation_of_no_printed_cell(tmp_path: Path, explains: str, problem: str) -> None:
+    text = RECIPE.replace('like = "table 1"\n', f'like = "table 1"\nexplains = {explains}\n')
+    with pytest.raises(ConfigError, match=problem):
+        read(folder(tmp_path / "toy", text))

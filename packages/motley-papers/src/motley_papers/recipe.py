@@ -130,6 +130,13 @@ class RankPlan(RecipeTable):
     """``KIND.NAME`` of a component that is not among the values -> why."""
 
 
+class PrintedCell(RecipeTable):
+    """A cell of an exhibit for which the paper printed a number."""
+
+    exhibit: str
+    cell: str
+
+
 class Exhibit(RecipeTable):
     """A table or a figure."""
 
@@ -152,6 +159,9 @@ class Exhibit(RecipeTable):
     """Pictures drawn of its runs."""
     ranks: RankPlan | None = None
     """Rank the values of an axis by each of the measures."""
+    explains: dict[str, PrintedCell] = Field(default_factory=dict)
+    """Cell -> the printed cell of another exhibit from which it differs in one thing: which may
+    explain why that one is outside (:func:`motley_papers.printed_cells.explanations`)."""
     without: dict[str, Place] = Field(default_factory=dict)
     """Why -> cells that are not run."""
     note: str = ""
@@ -576,11 +586,26 @@ def _problems(recipe: Recipe) -> Iterator[str]:
         yield from _claim_problems(claim, exhibits)
     yield from _protocol_problems(recipe)
     cells = {(e.name, cell.name) for e in recipe.exhibit for cell in e.all_cells()}
+    yield from _explanation_problems(recipe, cells)
     for name, cell, measure in recipe.expected:
         if (name, cell) not in cells:
             yield f"expected.csv has {name}, {cell}, which is no cell"
         elif measure not in exhibits[name].measures:
             yield f"expected.csv has the measure {measure} of {name}, which does not show it"
+
+
+def _explanation_problems(recipe: Recipe, cells: set[tuple[str, str]]) -> Iterator[str]:
+    """Yield the cells of ``explains`` that are none, or for which nothing is printed."""
+    printed = {(exhibit, cell) for exhibit, cell, _ in recipe.expected}
+    for exhibit in recipe.exhibit:
+        for name, explained in exhibit.explains.items():
+            if (exhibit.name, name) not in cells:
+                yield f"{exhibit.name}: explains: got {name!r}, which is no cell of it"
+            elif (explained.exhibit, explained.cell) not in printed:
+                yield (
+                    f"{exhibit.name}: explains: expected.csv has no number of "
+                    f"{explained.exhibit}, {explained.cell}"
+                )
 
 
 def _protocol_problems(recipe: Recipe) -> Iterator[str]:

@@ -34,7 +34,7 @@ from motley_papers.mean_ranks import Ranking
 from motley_papers.measuring import Measure, measure_of
 from motley_papers.number_files import measured_rows, verdicts_csv
 from motley_papers.own_runs import own_runs
-from motley_papers.printed_cells import counted_cells, judged_cells
+from motley_papers.printed_cells import counted_cells, explanations, judged_cells
 from motley_papers.recipe import Exhibit, RankPlan, Recipe
 from motley_papers.reproduce import Reproduction
 from motley_papers.standings import rankings, standings, standings_table
@@ -276,6 +276,7 @@ def _cell_tables(
     judged = judged_cells(reproduction, exhibit)
     if judged:
         note += " ? undecided, ! outside the interval of printed and measured."
+        note += _explained_words(explanations(reproduction, exhibit, judged))
     table_cells = {
         (m.name, cell): _cell(
             measure=m,
@@ -307,6 +308,13 @@ def _cell_tables(
             )
         )
     return tables
+
+
+def _explained_words(explained: Mapping[tuple[str, NamedCell], str]) -> str:
+    return "".join(
+        f" Explained: {' / '.join(cell)}, {measure}, by {repaired}, which is inside."
+        for (measure, cell), repaired in explained.items()
+    )
 
 
 def _published(
