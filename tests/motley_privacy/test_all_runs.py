@@ -77,7 +77,12 @@ def test_runs_on_one_data_set_are_added_up():
         expected = dp_accounting.get_epsilon_gaussian(8.0 / np.sqrt(2 * number), 1e-5)
         assert all_runs["runs"] == number
         assert all_runs["epsilon"] == pytest.approx(expected, rel=1e-9)
-        assert said.startswith(f"All {number} private runs so far on these data, this one among")
+        begins = (
+            f"All {number} private runs so far on these data, this one among them, are together ("
+            if number > 1
+            else "This run, the only private one so far on these data, is ("
+        )
+        assert said.startswith(begins)
 
 
 def test_a_changed_row_opens_no_new_ledger():
@@ -247,8 +252,14 @@ def test_the_command_shows_ledgers_and_sets_budgets():
     motley.run(KEYS, out="one")
     said = run(app, ["privacy-ledger", "d.csv", "--budget", "3"]).output
     epsilon = dp_accounting.get_epsilon_gaussian(8.0 / np.sqrt(2), 1e-5)
-    assert f"1 runs, epsilon {epsilon:.4g} (zero_out)" in said.replace("\n", "")
+    assert f"1 run, epsilon {epsilon:.4g} (zero_out)" in said.replace("\n", "")
     assert "budget 3 at 1e-05" in said.replace("\n", "")
+
+
+def test_a_first_run_beyond_the_budget():
+    set_budget("hospitals", 0.01, 1e-5)
+    with pytest.raises(ConfigError, match=r"this run, the first on hospitals, would have epsilon"):
+        motley.run(private(data_set="hospitals"), out="one")
 
 
 def test_the_state_folder_may_be_below_the_home_folder(tmp_path, monkeypatch):
@@ -266,7 +277,7 @@ def test_a_folder_called_like_a_data_set_does_not_take_its_budget():
     motley.run(named, out="one")
     Path("hospitals").mkdir()
     said = run(app, ["privacy-ledger", "hospitals", "--budget", "0.7"]).output
-    assert said.startswith("hospitals: 1 runs")
+    assert said.startswith("hospitals: 1 run,")
     with pytest.raises(ConfigError, match=r"all 2 on hospitals .* the budget of 0\.7"):
         motley.run(named, out="two")
 

@@ -111,9 +111,13 @@ def enter_run(experiment: Experiment, plan: PrivacyPlan, committed: str) -> dict
         _check_budget(name, ledger.get("budget"), runs, options.adjacency)
         ledger["runs"] = runs
     total = all_epsilon(runs, options.delta, options.adjacency)
+    which = (
+        f"All {len(runs)} private runs so far on these data, this one among them, are together"
+        if len(runs) > 1
+        else "This run, the only private one so far on these data, is"
+    )
     sentence = (
-        f"All {len(runs)} private runs so far on these data, this one among them, are together "
-        f"({total.epsilon:.4g}, {options.delta:g})-differentially private; added up by "
+        f"{which} ({total.epsilon:.4g}, {options.delta:g})-differentially private; added up by "
         f"{total.accountant!r}."
     )
     return {
@@ -196,8 +200,13 @@ def _check_budget(
         return
     total = all_epsilon(runs, budget["delta"], adjacency).epsilon
     if total > budget["epsilon"]:
+        which = (
+            f"with this run all {len(runs)} on {name}"
+            if len(runs) > 1
+            else f"this run, the first on {name},"
+        )
         raise ConfigError(
-            f"with this run all {len(runs)} on {name} would have epsilon {total:.4g} at delta "
+            f"{which} would have epsilon {total:.4g} at delta "
             f"{budget['delta']:g}, beyond the budget of {budget['epsilon']:g}; use more noise or "
             "fewer rounds, or, if the data may tell more, motley privacy-ledger DATA --budget",
             "privacy",
@@ -266,7 +275,8 @@ def _line(ledger: Mapping[str, Any], delta: float) -> str:
         for adjacency in _SHOWN
     }
     each = ", ".join(f"{value:.4g} ({adjacency})" for adjacency, value in total.items())
-    return f"{ledger['data']}: {len(runs)} runs, epsilon {each} at {delta:g}{limit}"
+    count = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+    return f"{ledger['data']}: {count}, epsilon {each} at {delta:g}{limit}"
 
 
 def _read(path: Path) -> dict[str, Any]:
