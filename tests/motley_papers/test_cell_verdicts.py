@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf, isnan, sqrt
+from math import inf, isnan, nan, sqrt
 from statistics import stdev
 
 import pytest
@@ -58,7 +58,25 @@ def test_lucky_seeds_of_the_print_count_as_little_as_they_know():
 
 def test_what_does_not_vary_and_differs_is_outside():
     assert judge(printed(".75 ± .00"), 5, [0.75] * 5, 10, 0.1).verdict == "inside"
-    assert judge(printed(".75 ± .00"), 5, [0.76] * 5, 10, 0.1).verdict == "outside"
+    assert judge(printed(".75 ± .00"), 5, [0.77] * 5, 10, 0.1).verdict == "outside"
+
+
+def test_a_printed_deviation_of_0_may_be_half_of_its_last_digit():
+    """.005 over five runs beside five of none: s = .005 sqrt(4 / 8) = .00354, error = s sqrt(2 / 5)
+    = .00224, t of 8 degrees of freedom among ten cells 3.833: .00857, and .76 lies .005 away."""
+    assert judge(printed(".75 ± .00"), 5, [0.76] * 5, 10, 0.1).verdict == "undecided"
+    among = [
+        judge(printed(".75 ± .00"), 5, [0.755 + away] * 5, 10, 0.1).verdict
+        for away in (0.0085, 0.0087)
+    ]
+    assert among == ["undecided", "outside"]
+
+
+def test_equal_runs_beside_a_number_without_a_deviation_are_no_certainty():
+    """The client that is asked most often took part 17 times, three times over; 16 is printed."""
+    cell = judge(printed("16"), 3, [17.0] * 3, 100, 1.0)
+    assert (cell.half, cell.verdict) == (0.0, "undecided")
+    assert judge(printed("17"), 3, [17.0] * 3, 100, 1.0).verdict == "inside"
 
 
 def test_one_run_beside_one_run_decides_nothing():
@@ -66,6 +84,12 @@ def test_one_run_beside_one_run_decides_nothing():
     assert cell.half == inf
     assert cell.verdict == "undecided"
     assert isnan(cell.deviation)
+
+
+def test_a_run_without_a_number_is_in_no_interval():
+    cell = judge(printed("70 ± 1"), 3, [nan, 10.0, 11.0], cells=1, matters=5.0)
+    assert isnan(cell.mean)
+    assert cell.verdict == "undecided"
 
 
 @pytest.mark.parametrize(
@@ -116,6 +140,19 @@ def test_the_printed_digits_of_mean_and_deviation_are_inside_however_wide_the_in
         for text in (".667 ± .577", ".668 ± .577", ".667")
     ]
     assert verdicts == ["inside", "undecided", "undecided"]
+
+
+@pytest.mark.parametrize(
+    ("text", "away", "equal"), [(".7 ± .1", 0.06, False), (".70 ± .06", 0.06, True)]
+)
+def test_printed_digits_that_chance_makes_decide_nothing(text, away, equal):
+    """Three runs of deviation .06 about .7: an independent rerun of them has the mean .7 in one
+    digit in more than half of the cases. A unit of .1 or .01 of both is .1^2 sqrt(12) / (2 pi) =
+    .0055 or .000055, and a twentieth of the variance .00018."""
+    cell = judge(printed(text), 3, [0.7 - away, 0.7, 0.7 + away], cells=1, matters=0.01)
+    assert cell.same_digits
+    assert cell.equal == equal
+    assert cell.verdict == ("inside" if equal else "undecided")
 
 
 def test_near_is_less_than_the_tolerance_and_the_rounding():

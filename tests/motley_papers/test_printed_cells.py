@@ -66,6 +66,16 @@ def test_verdicts_by_hand(paper: Reproduction) -> None:
     assert counted_cells(paper) == "3 printed, 2 measured, 1 inside, 0 undecided, 1 outside"
 
 
+def test_a_cell_with_a_seed_that_diverged_is_not_judged(
+    paper: Reproduction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was inside: the deviation was the printed one, and the difference counted as none."""
+    seen = {("random",): {0: Censored(nan, True), 1: Censored(1.0, True)}}
+    monkeypatch.setattr(Reproduction, "values", lambda *_: seen)
+    assert judged_cells(paper, paper.exhibits[0]) == {}
+    assert counts(paper)["measured"] == 0
+
+
 def test_a_cell_with_a_seed_that_diverged_has_no_mean(
     paper: Reproduction, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,10 +13,11 @@ n + k - 2 degrees of freedom.
 =============  ==================================================================================
 ``inside``     the difference lies in its 95 % interval, and that is no wider, either way, than
                what matters: by default the range of the column over the table's methods; or mean
-               and deviation come out with the printed digits, as chance does not make them
+               and deviation come out with the printed digits, and these are too fine for chance
 ``outside``    it lies out of the interval that is made wider for all cells of the table
                (Bonferroni), so that chance makes one cell of a correct table outside in one of
-               twenty tables
+               twenty tables; a printed deviation of 0 counts there as half of its last digit, and
+               equal runs beside a number without a deviation tell of none
 ``undecided``  all else; more seeds may decide it
 =============  ==================================================================================
 
@@ -32,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf, isfinite, isnan, nan, sqrt
+from math import inf, isfinite, isnan, nan, pi, sqrt
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -82,8 +83,14 @@ class JudgedCell:
 
     @property
     def equal(self) -> bool:
-        """Whether mean and deviation are the printed ones, as chance does not make them."""
-        return self.same_digits and not isnan(self.printed.deviation)
+        """Whether mean and deviation are the printed ones, in digits so fine that chance makes
+        fewer than one of twenty reruns so: by the normal laws of a mean and of a deviation of as
+        many runs."""
+        n, printed = len(self.values), self.printed
+        if isnan(printed.deviation) or not self.same_digits:
+            return False
+        area = 4 * printed.rounding * printed.spread_rounding
+        return area * sqrt(2 * n * (n - 1)) / (2 * pi) < LEVEL * self.deviation**2
 
     def near(self, within: float) -> bool:
         """Return whether the means differ by at most ``within``, rounding aside."""
@@ -141,11 +148,13 @@ def judge(
     freedom = sum(f for f, _ in known)
     half = wide = inf
     if freedom:
-        error = sqrt(sum(f * s * s for f, s in known) / freedom) * sqrt(1 / n + 1 / k)
+        squares = sum(f * s * s for f, s in known)
+        rounded = (k - 1) * printed.spread_rounding**2 if printed.deviation == 0 else 0.0
         half, wide = (
-            error * float(t.ppf(1 - LEVEL / 2 / among, freedom)) for among in (1, max(cells, 1))
+            sqrt(total / freedom * (1 / n + 1 / k)) * float(t.ppf(1 - LEVEL / 2 / among, freedom))
+            for total, among in ((squares, 1), (squares + rounded, max(cells, 1)))
         )
-    gap = max(0.0, abs(mean - printed.mean) - printed.rounding - 1e-12)
+    gap = max(abs(mean - printed.mean) - printed.rounding - 1e-12, 0.0)  # NaN stays
     cell = JudgedCell(
         printed,
         values=tuple(values),
@@ -154,6 +163,6 @@ def judge(
         half=half,
         verdict="undecided",
     )
-    if gap > wide:
+    if gap > wide > 0:
         return replace(cell, verdict="outside")
     return replace(cell, verdict="inside") if cell.equal or gap <= half <= matters else cell

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from math import isnan
 
 from motley.core.csv_text import csv_text
 from motley_papers.cell_verdicts import JudgedCell, judge
@@ -24,7 +25,8 @@ def judged_cells(
     reproduction: Reproduction, exhibit: Exhibit
 ) -> dict[tuple[str, CellName], JudgedCell]:
     """Return (measure, cell) -> the judged cell, of all printed cells of an exhibit that were
-    measured by the whole protocol; one whose measured number is a bound is left out."""
+    measured by the whole protocol; one of which a measured number is a bound, or none, is left
+    out."""
     judged = {}
     for measure in exhibit.measures:
         numbers = _printed(reproduction, exhibit, measure)
@@ -76,7 +78,7 @@ def _values(
     reproduction: Reproduction, exhibit: Exhibit, measure: str
 ) -> dict[CellName, list[float]]:
     """Return the values of the cells that the whole protocol has measured, of the planned seeds;
-    without those of which one is a bound."""
+    without those of which one is a bound, or of a run that has no number."""
     recipe = reproduction.recipe
     if recipe.protocol(exhibit, reproduction.scale).kind != "whole":
         return {}
@@ -88,7 +90,7 @@ def _values(
     return {
         cell: [value.value for value in values]
         for cell, values in measured.items()
-        if values and all(value.reached for value in values)
+        if values and all(value.reached and not isnan(value.value) for value in values)
     }
 
 

@@ -115,6 +115,11 @@ class PrintedNumber:
 def _unmarked(cell: str) -> str:
     """Return a cell without what a page writes around a number."""
     return _MARKS.sub(lambda mark: {r"\pm": "±", "−": "-"}.get(mark[0], ""), cell).strip()
+    @property
+    def spread_rounding(self) -> float:
+        """Half a unit of the last digit of the printed spread, as a deviation."""
+        return 0.5 * 10.0**-self.spread_decimals * self.per_spread
+
 
 
 def _places(number: str) -> int:
