@@ -98,6 +98,10 @@ def test_printed_numbers_as_they_are_written():
         ("92.71 (±.2)", 92.71, 0.2),
         ("92.71 +/- .2", 92.71, 0.2),
         ("92.71 +- .2", 92.71, 0.2),
+        (r"$92.71^{\pm 0.2}$", 92.71, 0.2),
+        (r"92.71\,$\pm$\,0.2", 92.71, 0.2),
+        (r"92.71~$\pm$~0.2", 92.71, 0.2),
+        (r"{\bf 92.71} {\scriptsize $\pm$ 0.2}", 92.71, 0.2),
     ],
 )
 def test_numbers_as_pages_and_latex_write_them(text, mean, deviation):
@@ -140,6 +144,37 @@ def test_a_table_of_latex_has_its_own_lines():
         (r"A \& B", "loss", 1.5),
     ]
     assert numbers[r"A \& B", "acc"].deviation == 1.2
+
+
+def test_a_table_of_latex_may_be_pasted_whole():
+    """With its frame, whose columns have lines between them, and what is commented out."""
+    text = r"""
+    \begin{tabular}{l|cc}
+    method & acc & loss \\
+    % old & 1 & 2 \\
+    FedAvg & 80.8 & -- \\ Ditto & 79.0\% & 1.5 \\ \hdashline
+    \end{tabular}
+    """
+    numbers = printed_numbers(text)
+    assert [(*key, number.mean) for key, number in numbers.items()] == [
+        ("FedAvg", "acc", 80.8),
+        ("Ditto", "acc", 79.0),
+        ("Ditto", "loss", 1.5),
+    ]
+
+
+def test_an_empty_cell_at_the_border_is_not_printed():
+    numbers = printed_numbers("||a|b|\n|-|-|-|\n|x|1||\n|y||2|")
+    assert list(numbers) == [("x", "a"), ("y", "b")]
+
+
+@pytest.mark.parametrize(
+    "text", ["1e400", "1 ± 1e400", "$10^{3}$", "$92.7^{*}$", "~92.7", "92.7 [92.1, 93.3]"]
+)
+def test_what_is_no_number_is_refused(text):
+    """A power is no deviation, and what is about a number is not the number."""
+    with pytest.raises(ConfigError, match=r"at x, a; expected MEAN ± DEVIATION, MEAN \(DEV"):
+        printed_numbers(f"m | a\nx | {text}")
 
 
 def test_what_is_not_printed_and_bold_names():

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from math import inf, nan
+from math import inf, isinf, nan
 from pathlib import Path
 from typing import Any, Literal
 
@@ -48,14 +48,22 @@ Settings = dict[str, Any]
 """Key paths -> values, as in a grid; ``{seed}`` in a text is the run's seed."""
 _SIZE = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _NUMBER = rf"[-+]?{_SIZE}"
-_CELL = re.compile(rf"({_NUMBER})\s*(?:(?:±|\+/?-|_\s*±?)\s*({_SIZE})|\(\s*±?\s*({_SIZE})\s*\))?")
+_CELL = re.compile(
+    rf"({_NUMBER})\s*(?:(?:±|\+/?-|_\s*±?|\^\s*±)\s*({_SIZE})|\(\s*±?\s*({_SIZE})\s*\))?"
+)
 _OWN = ("measure", "unit")
 """Keys of a column that set nothing in its runs."""
 _NOT_PRINTED = ("", "-", "--", "–", "—", "n/a")
-_MARKS = re.compile(r"\\textbf|\\mathbf|\\underline|\\pm|[\\*%${}]|−")
-"""What a page writes around a number: bold, percent, LaTeX."""
-_RULES = r"\\(?:hline|(?:top|mid|bottom)rule|c(?:line|midrule(?:\([lr]+\))?)\{[^{}]*\})"
-"""What LaTeX writes between the lines of a table."""
+_MARKS = re.compile(
+    r"\\(?:textbf|mathbf|bf(?:series)?|bm|underline|tiny|scriptsize|footnotesize|small)(?![a-z])|\\pm"
+    r"|\\[,;:!]|(?<=\S)~|[\\*%${}]|−"
+)
+"""What a page writes around a number: bold, size, percent, spaces, LaTeX."""
+_RULES = (
+    r"\\(?:h(?:dash)?line|(?:top|mid|bottom)rule|c(?:line|midrule(?:\([lr]+\))?)\{[^{}]*\})"
+    r"|^\s*(?:%|\\(?:begin|end)\{).*"
+)
+"""What LaTeX writes between the lines of a table, comments, and where it begins and ends."""
 _BOLD = re.compile(r"\*\*|\\textbf\{([^{}]*)\}")
 """What it writes around the name of a row or column."""
 
@@ -125,6 +133,8 @@ def _unmarked(cell: str) -> str:
 def _places(number: str) -> int:
     """Return how many places behind the point the last digit stands; below 0 where it stands before
     it.
+        if isinf(float(mean)) or isinf(deviation):
+            return None
 
     >>> _places("0.70"), _places("6.1e-1"), _places("12e3")
     (2, 2, -3)
@@ -385,7 +395,10 @@ def printed_numbers(text: str) -> dict[tuple[str, str], PrintedNumber]:
     ------
     ConfigError: a cell is no number, or a line has too few or too many.
     """
-    lines = [line.strip().strip("|") for line in _of_latex(text).strip().splitlines()]
+    lines = [
+        line.strip().removeprefix("|").removesuffix("|")
+        for line in _of_latex(text).strip().splitlines()
+    ]
     rows = [[cell.strip() for cell in line.split("|")] for line in lines if set(line) - set("-|: ")]
     head, *body = rows or [[]]
     head = [_BOLD.sub(r"\1", name) for name in head]
@@ -422,12 +435,13 @@ def _of_latex(text: str) -> str:
     r"""Return the lines of a LaTeX table with ``|`` between the cells, without rules and line ends;
     another table as it is.
 
-    >>> _of_latex("m & a \\\\ \\hline\nx & 1 \\\\")
-    'm | a  \nx | 1 '
+    >>> _of_latex("\\begin{tabular}{l|r}\nm & a \\\\ \\hline\nx & 1 \\\\").split()
+    ['m', '|', 'a', 'x', '|', '1']
     """
-    if "|" in text or "&" not in text:
+    plain = re.sub(_RULES, "", text, flags=re.MULTILINE)
+    if "|" in plain or "&" not in plain:
         return text
-    return re.sub(r"(?<!\\)&", "|", re.sub(r"\\\\(?:\[[^\]]*\])?|" + _RULES, "", text))
+    return re.sub(r"(?<!\\)&", "|", re.sub(r"\\\\(?:\[[^\]]*\])?", "\n", plain))
 
 
 def read(name: str | Path) -> PublishedTable:
@@ -497,7 +511,10 @@ def _problems(table: PublishedTable) -> Iterator[str]:
         yield str(error)
         return
     if not numbers:
-        yield "printed has no number; expected a table with a line for each method"
+        yield (
+            "printed has no number; expected the line method | COLUMN | ..., then a line for each "
+            "method"
+        )
     if not table.seeds:
         yield "seeds is empty; expected at least one"
     for seed in table.seeds:

@@ -165,7 +165,7 @@ def _toml_mend(problem: str, line: str, remainder: str) -> str:
     elif re.search(r"=\s*[+-]?\d+,\d+\s*([,}]|$)", line):
         mend = "the decimal sign is a point"
     elif "\\" in problem:
-        mend = "write paths with /"
+        mend = "write paths with /, and LaTeX between '''"
     elif problem == "Invalid value" and word:
         quoted = f'text stands in quotes, "{word[0].replace(chr(92), "/")}"'
         mend = _PYTHON_VALUES.get(word[0], quoted)
