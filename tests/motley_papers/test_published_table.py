@@ -213,6 +213,19 @@ def test_what_is_not_printed_and_bold_names():
         ({"FedSGD | .10 ± .00 | .20": "FedSGD | .10"}, "2 cells; expected 3"),
         ({"title": "titel"}, "title"),
         (
+            {"[method.FedAvg]": "[method]\nFedAvg = 'fedavg'"},
+            "method.FedAvg: got 'fedavg'; .*row s",
+        ),
+        ({"more": "matters = 0.1"}, "columns.matters: got 0.1; .*stand above .base."),
+        (
+            {"[method.FedAvg]": "[method.FedAvg]\nseed = 9"},
+            "method.FedAvg.seed: got 9; the table's",
+        ),
+        ({"[base]": "[base]\ngrid = { seed = [0] }"}, "base.grid: got .*a row for each method"),
+        ({"[base]": "[base]\nseed = 9"}, "base.seed: got 9; .*write seeds = "),
+        ({"unit = 100": "options = { a = 1 }"}, "options: .*write task = .my_data.py:make"),
+        ({'again = "final"': 'again = "client.²"'}, "there is no measure 'client.²'"),
+        (
             {"more": '[[deviation]]\nwhat = "x"\nmethods = ["FedAvgg"]'},
             "a deviation has 'FedAvgg' .*FedAvg",
         ),

@@ -78,7 +78,7 @@ def measure_of(name: str) -> Measure:
         return Measure(name, note + of_whom + _PARTS[part], partial(_note_mean, curve, note, part))
     if head == "domain" and tail:
         return Measure(name, f"{tail} clients (%)", partial(client_measures.domain_metric, tail), 2)
-    if head == "client" and tail.isdigit():
+    if head == "client" and tail.isdecimal():
         return Measure(name, f"client {tail} (%)", partial(client_measures.of_client, int(tail)), 2)
     if name not in MEASURES:
         near = suggest(name, MEASURES)

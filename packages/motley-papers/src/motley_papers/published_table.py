@@ -53,6 +53,17 @@ _CELL = re.compile(
 )
 _OWN = ("measure", "unit")
 """Keys of a column that set nothing in its runs."""
+_SETTINGS: dict[str, tuple[tuple[type, ...], str]] = {
+    "method": (
+        (Mapping,),
+        'what the row sets, e.g. { algorithm = { name = "fedprox", mu = 0.01 } }, or {}',
+    ),
+    "columns": (
+        (Mapping, str),
+        'a measure, e.g. "final"; keys of the table itself stand above [base]',
+    ),
+}
+"""Table of a file -> what its entries may be, and in words."""
 _NOT_PRINTED = ("", "-", "--", "–", "—", "n/a")
 _MARKS = re.compile(
     r"\\(?:textbf|mathbf|bf(?:series)?|bm|underline|tiny|scriptsize|footnotesize|small)(?![a-z])|\\pm"
@@ -104,6 +115,11 @@ class PrintedNumber:
         spread = next((number for number in match.groups()[1:] if number), None) if match else None
         return self.decimals if spread is None else max(0, _places(spread))
 
+    @property
+    def spread_rounding(self) -> float:
+        """Half a unit of the last digit of the printed spread, as a deviation."""
+        return 0.5 * 10.0**-self.spread_decimals * self.per_spread
+
     @classmethod
     def read(cls, text: str) -> PrintedNumber | None:
         """Return the number of a cell, ``.7 ± .02``, ``.7 (.02)`` or ``.7``; None if it is none.
@@ -117,24 +133,19 @@ class PrintedNumber:
             return None
         mean, *deviations = match.groups()
         deviation = next((float(number) for number in deviations if number), nan)
+        if isinf(float(mean)) or isinf(deviation):
+            return None
         return cls(float(mean), deviation, 0.5 * 10.0 ** -_places(mean), text)
 
 
 def _unmarked(cell: str) -> str:
     """Return a cell without what a page writes around a number."""
     return _MARKS.sub(lambda mark: {r"\pm": "±", "−": "-"}.get(mark[0], ""), cell).strip()
-    @property
-    def spread_rounding(self) -> float:
-        """Half a unit of the last digit of the printed spread, as a deviation."""
-        return 0.5 * 10.0**-self.spread_decimals * self.per_spread
-
 
 
 def _places(number: str) -> int:
     """Return how many places behind the point the last digit stands; below 0 where it stands before
     it.
-        if isinf(float(mean)) or isinf(deviation):
-            return None
 
     >>> _places("0.70"), _places("6.1e-1"), _places("12e3")
     (2, 2, -3)
@@ -470,12 +481,45 @@ def read(name: str | Path) -> PublishedTable:
             f"{name} is an experiment; expected a published table. motley run {name} runs it"
         )
     try:
+        _check_settings(keys)
         table = PublishedTable.model_validate({**keys, **place})
+    except ConfigError as error:
+        raise ConfigError(f"{place['name']}.toml: {error}") from None
     except ValidationError as error:
         raise ConfigError(f"{place['name']}.toml: {config_error(error, PublishedTable)}") from None
     for problem in itertools.islice(_problems(table), 1):
         raise ConfigError(f"{place['name']}.toml: {problem}")
     return table
+
+
+def _check_settings(keys: Mapping[str, Any]) -> None:
+    """Refuse rows and columns that are no settings, and settings that the table makes itself.
+
+    Raises
+    ------
+    ConfigError: there is one.
+    """
+    _check_keys("base", keys.get("base"))
+    for kind, (types, expected) in _SETTINGS.items():
+        listed = keys.get(kind)
+        for name, settings in listed.items() if isinstance(listed, Mapping) else ():
+            if not isinstance(settings, types):
+                raise ConfigError(f"got {settings!r}; expected {expected}", f"{kind}.{name}")
+            _check_keys(f"{kind}.{name}", settings)
+    if keys.get("options") and "task" not in keys:
+        raise ConfigError(
+            'they are those of task, which is missing; write task = "my_data.py:make"', "options"
+        )
+
+
+def _check_keys(place: str, settings: object) -> None:
+    for key in ("seed", "grid"):
+        if isinstance(settings, Mapping) and key in settings:
+            raise ConfigError(
+                f"got {settings[key]!r}; the table's seeds are run of all rows and columns: write "
+                "seeds = [0, 1, 2] above [base], and a row for each method",
+                f"{place}.{key}",
+            )
 
 
 def _check_unit(column: str, written: str | Settings) -> None:
