@@ -254,7 +254,7 @@ def test_a_table_is_run_and_judged(table, tmp_path):
     assert refereed.causes("FedAvg", "accuracy") == ["they took the best round"]
     assert not refereed.causes("FedSGD", "accuracy")
     assert all("they took the best round" in line for line in outside(refereed) if "FedAvg" in line)
-    assert not any("one run is printed" in line for line in outside(refereed))
+    assert not any("counts as one run" in line for line in outside(refereed))
     single = replace(refereed, table=refereed.table.model_copy(update={"printed_seeds": None}))
     values = {("FedSGD", "accuracy"): {0: 0.5, 1: 0.5001}}
     (line,) = outside(replace(single, values=values))
@@ -331,6 +331,10 @@ def test_what_makes_verdicts_say_less_is_told(table, tmp_path):
     alone = {("FedAvg", "accuracy"): values["FedAvg", "accuracy"]}
     (told,) = remarks(replace(learned, values=alone, runs={}))
     assert told.endswith("about 100 times the printed ones; write unit = 10000")
+    column = {'accuracy = "final"': 'accuracy = { measure = "final", unit = 1 }'}
+    own = read(table(cell=".12 ± .01", **column))
+    (told,) = remarks(replace(learned, table=own, values=alone, runs={}))
+    assert told.endswith("write unit = 100 beside the measure, as it is of this column alone")
     unsaid = read(table(**{"printed_seeds = 2": ""}))
     (line,) = remarks(replace(learned, table=unsaid, values={}, runs={}))
     assert line.endswith("and so they count for nothing: write printed_seeds")
@@ -397,6 +401,27 @@ def test_rounds_to_a_target_are_of_stop_target_and_a_bound_is_not_judged(table, 
     assert any("1 of 2 runs did not reach stop.target" in line for line in remarks(mixed))
 
 
+def test_a_row_whose_runs_lack_a_measure_that_others_have_is_told(table, tmp_path):
+    """Of four clients none is the tenth."""
+    keys = {
+        'again = "final"': 'again = "client.9"',
+        "[method.FedAvg]": "[method.FedAvg]\npopulation = 12",
+    }
+    refereed = referee(read(table(**keys)), out=tmp_path / "runs", seeds=[0])
+    assert ("FedAvg", "again") in refereed.values
+    sentence = "FedSGD, again: 1 of 1 runs have no client.9, and there is no verdict"
+    assert sentence in remarks(refereed)
+
+
+def test_what_is_run_and_how_long_the_whole_table_takes(table, tmp_path):
+    told: list[str] = []
+    read_table = read(table(**{"unit = 100": "unit = 100\nminutes = 90"}))
+    referee(read_table, out=tmp_path / "runs", seeds=[0], methods=["FedSGD"], tell=told.append)
+    assert told == [
+        "1 run of A table, in all about 90 min on two cores; what is finished is not run again"
+    ]
+
+
 def test_a_large_number_in_brackets_is_told(table, tmp_path):
     """The mean and the worst tenth of clients, as some papers print them."""
     sentence = (
@@ -432,6 +457,10 @@ def test_a_range_that_is_one_rows_is_told(table, tmp_path):
     ]
     path.write_text(path.read_text().replace("unit = 100", "unit = 100\nmatters = 0.01"))
     said = replace(refereed, table=read(path))
+    path.write_text(path.read_text().replace("FedProx | .71", "FedProx | .70"))
+    path.write_text(path.read_text().replace("matters = 0.01", ""))
+    (none,) = remarks(replace(refereed, table=read(path)))
+    assert none.endswith("with a smaller matters undecided")  # 0, their difference, is refused
     assert {cell.verdict for cell in said.cells.values()} == {"undecided"}
     assert remarks(said) == []
 
@@ -518,6 +547,9 @@ def test_rows_are_kept_one_by_one_with_all_their_seeds(table, tmp_path, monkeypa
         keep(referee(read_table, out=tmp_path / "runs", run=False))  # a row without any run
     assert [line for line in path.read_text().splitlines() if ",accuracy," not in line] == lines
     assert len(kept(read_table).cells) == 2
+    path.write_text(path.read_text() + "FedSGD,of before,0,1,old\nOf before,again,0,1,old\n")
+    keep(referee(read_table, columns=["again"], **runs))
+    assert "before" not in path.read_text()  # a row or column that the table has no more
     path.write_text(path.read_text().replace("FedSGD,again,0", "FedSGD,again,none"))
     with pytest.raises(DataError, match=r"theirs.csv, line 4: .*the seed a whole number"):
         kept(read_table)

@@ -53,8 +53,8 @@ Values = Mapping[tuple[str, str], Mapping[int, float]]
 Key = tuple[str, str, int]
 """Row, first column with its settings, seed."""
 ONE_RUN = (
-    "; one run is printed, and what chance does to it is known of your runs alone: add seeds, "
-    "--seeds"
+    "; what is printed counts as one run, and what chance does to it is known of your runs alone: "
+    "add seeds, --seeds"
 )
 """Of a cell that is outside: what should be tried before a cause is sought."""
 _KEPT = ("method", "column", "seed", "value", "run")
@@ -200,9 +200,9 @@ def referee(
             for seed in numbers
         }
         if tell is not None and run:
-            minutes = "" if table.minutes is None else f", about {table.minutes:g} min on two cores"
+            whole = f", in all about {table.minutes:g} min on two cores" if table.minutes else ""
             count = "1 run" if len(points) == 1 else f"{len(points)} runs"
-            tell(f"{count} of {table.title}{minutes}; what is finished is not run again")
+            tell(f"{count} of {table.title}{whole}; what is finished is not run again")
         folders = {
             key: directory / "runs" / point.experiment.result_id() for key, point in points.items()
         }
@@ -355,7 +355,7 @@ def _kept_rows(path: Path) -> list[dict[str, str]]:
 
 def keep(refereed: Refereed) -> Path:
     """Put the numbers of the rows and columns that have runs into the checkout's file of a table;
-    those of others stay there.
+    those of others stay there, but of rows and columns that the table has no more.
 
     Raises
     ------
@@ -389,14 +389,20 @@ def keep(refereed: Refereed) -> Path:
         for row in table.method
         if (row, table.run_for(column)) in whole
     }
-    rows = [row for row in _kept_rows(path) if (row["method"], row["column"]) not in runs]
+    columns, methods = list(table.columns), list(table.method)
+    rows = [
+        row
+        for row in _kept_rows(path)
+        if (row["method"], row["column"]) not in runs
+        and row["method"] in methods
+        and row["column"] in columns
+    ]
     for (row, column), by_seed in runs.items():
         values = refereed.values.get((row, column), {})
         for seed in table.seeds:
             if seed in values:
                 entry = (row, column, str(seed), f"{values[seed]:.12g}", by_seed[seed].directory)
                 rows.append(dict(zip(_KEPT, (*entry[:4], entry[4].name), strict=True)))
-    columns, methods = list(table.columns), list(table.method)
     rows.sort(key=lambda row: (columns.index(row["column"]), methods.index(row["method"])))
     replace_files({path: csv_text([_KEPT, *(list(row.values()) for row in rows)])}, path)
     return path
@@ -572,10 +578,11 @@ def _one_far_row(refereed: Refereed) -> list[str]:
             and cell.half > narrower
         ]
         if wide and narrower < refereed.matters(column) / 2:
+            less = f"matters = {narrower:.2g}" if narrower else "a smaller matters"
             out.append(
                 f"{column}: without {far_row}, {printed[far_row].text}, the printed numbers differ "
                 f"by {narrower:.2g}, and the intervals are wider of {in_list(wide)}, inside for "
-                f"that row alone; with matters = {narrower:.2g} undecided"
+                f"that row alone; with {less} undecided"
             )
     return out
 
@@ -601,10 +608,10 @@ def _runs_without_numbers(refereed: Refereed) -> list[str]:
                 "runs lack for the headline; write e.g. stop = { rounds = 100, target = "
                 "{ accuracy = 0.7 } }"
             )
-        elif lacks and lacks < len(runs):
+        elif lacks and any(refereed.values.get((other, column)) for other in table.method):
+            others = "the verdict is of the others" if lacks < len(runs) else "there is no verdict"
             out.append(
-                f"{row}, {column}: {lacks} of {len(runs)} runs have no {measure.name}, and the "
-                "verdict is of the others"
+                f"{row}, {column}: {lacks} of {len(runs)} runs have no {measure.name}, and {others}"
             )
     return out
 
@@ -618,6 +625,7 @@ def _inside(refereed: Refereed, column: str) -> bool:
 def _other_unit(refereed: Refereed) -> list[str]:
     """Return a sentence where all cells of a column are off by about a hundred: all columns have
     the table's unit, or it is this one's alone."""
+    table = refereed.table
     off: dict[str, float | None] = {}
     for column in dict.fromkeys(column for _, column in refereed.cells):
         cells = [cell for (_, name), cell in refereed.cells.items() if name == column]
@@ -628,12 +636,11 @@ def _other_unit(refereed: Refereed) -> list[str]:
             if ratios and all(factor / 2 < ratio < factor * 2 for ratio in ratios)
         )
         off[column] = next(near, None)
-    alone = (
-        "" if len({*off.values()}) == 1 else " beside the measure, as it is of this column alone"
-    )
+    alike = len({*off.values()}) == 1 and all(table.unit_of(name) == table.unit for name in off)
+    alone = "" if alike else " beside the measure, as it is of this column alone"
     return [
         f"{column}: measured numbers are about {factor:g} times the printed ones; write unit = "
-        f"{refereed.table.unit_of(column) * factor:g}{alone}"
+        f"{table.unit_of(column) * factor:g}{alone}"
         for column, factor in off.items()
         if factor is not None
     ]
