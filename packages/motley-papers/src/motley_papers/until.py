@@ -177,7 +177,8 @@ def until_decided(
 
 def open_comparisons(reproduction: Reproduction, jobs: int = 1) -> list[OpenComparison]:
     """Return the comparisons of open claims that more seeds may decide. A comparison of lower
-    bounds alone is none."""
+    bounds alone is none, nor is one with a seed that has no number, as of a run that diverged: it
+    is not tested, however many seeds there are."""
     out = []
     for judged in reproduction.judged:
         claim = judged.claim
@@ -188,13 +189,14 @@ def open_comparisons(reproduction: Reproduction, jobs: int = 1) -> list[OpenComp
         for comparison, contrast in zip(comparisons(claim), judged.contrasts, strict=True):
             there = exhibit.cells(reproduction.scale)
             cells = there if claim.tuned is not None else cells_of(comparison, there)
-            undecided = contrast.verdict not in DECIDED and not min(contrast.sides) <= LEVEL / 2
             done = [
                 {*reproduction.runs_at(exhibit, cell), *reproduction.earlier_at(exhibit, cell)}
                 for cell in cells
             ]
             seeds = set.intersection(*done) if done else set()
-            if cells and undecided and len(seeds) < plan.most:
+            judged_seeds = seeds & reproduction.judged_seeds(exhibit, claim)
+            lost = claim.tuned is None and bool(judged_seeds) and not contrast.interval.n
+            if cells and not lost and _is_open(contrast) and len(seeds) < plan.most:
                 seed = next(seed for seed in _seeds(reproduction, claim) if seed not in seeds)
                 left = max(1, min(_seeds_left(contrast, plan.most, claim), plan.most - len(seeds)))
                 out.append(
@@ -208,6 +210,12 @@ def open_comparisons(reproduction: Reproduction, jobs: int = 1) -> list[OpenComp
                     )
                 )
     return out
+
+
+def _is_open(contrast: Contrast) -> bool:
+    """Return whether a comparison is undecided, and not of lower bounds alone."""
+    decided = contrast.verdict in DECIDED or min(contrast.sides) <= LEVEL / 2
+    return not decided and (contrast.ours_exact or contrast.rival_exact)
 
 
 def _seeds(reproduction: Reproduction, claim: Claim) -> Iterator[int]:
