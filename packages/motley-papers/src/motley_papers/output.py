@@ -26,6 +26,7 @@ from motley_papers.recipe_page import (
     exhibit_section,
     exhibit_tables,
     page,
+    privacy_claims,
     without_numbers,
 )
 from motley_papers.reproduce import Reproduction
@@ -95,6 +96,9 @@ def show(reproduction: Reproduction) -> None:
         shown.append(f"{len(sentences) - FEW} more such sentences are in the report.")
     for sentence in shown:
         console.print(Text(printable(sentence)))
+    for block in privacy_claims(reproduction):
+        lines = [block.title, *(f"- {line}" for line in block.items)]
+        console.print(Text(printable("\n".join(lines))))
     if line := counted_cells(reproduction):
         console.print(f"printed cells: {line}", markup=False)
     for sentence in without_numbers(reproduction):

@@ -25,6 +25,8 @@ from motley.results.blocks import (
     non_empty,
 )
 from motley.results.columns import Compared
+from motley.results.disclosed import claims
+from motley.results.load import Run
 from motley.results.measures import Censored, Spread, spread
 from motley.results.method_rows import MethodRow
 from motley.results.number_text import plus_minus, short_number
@@ -104,6 +106,7 @@ def page(reproduction: Reproduction, folders: bool = True) -> Page:
         ),
         Section("Claims", claim_blocks(reproduction.judged)),
         _not_run(reproduction),
+        Section("What private runs claim", privacy_claims(reproduction)),
         Section("What it cost, and how evenly", non_empty(_costs(reproduction))),
         Section("How it was made" if ranked else "What the paper leaves open", _prose(notes)),
         Section(f"{OF_KEPT}, not of others", _prose(notes_of_kept), folded=True)
@@ -493,14 +496,7 @@ def _pictures(reproduction: Reproduction, exhibit: Exhibit) -> tuple[Sequence[st
 
 def _costs(reproduction: Reproduction) -> Table | None:
     """A row for each set of runs, under the first exhibit that has it."""
-    rows: list[tuple[str, MethodRow]] = []
-    seen: set[tuple[str, ...]] = set()
-    for (name, cell), seeds in reproduction.runs.items():
-        key = tuple(sorted(str(run.directory) for run in seeds.values()))
-        if key in seen:
-            continue
-        seen.add(key)
-        rows.append((f"{name}: {' / '.join(cell)}", MethodRow("", list(seeds.values()))))
+    rows = [(label, MethodRow("", runs)) for label, runs in _sets_of_runs(reproduction).items()]
     if not rows:
         return None
     compared = Compared({label: row.runs for label, row in rows})
@@ -522,6 +518,21 @@ def _costs(reproduction: Reproduction) -> Table | None:
         [TableRow(label, [column.page_cell(row) for column in shown]) for label, row in rows],
         note,
     )
+
+
+def _sets_of_runs(reproduction: Reproduction) -> dict[str, list[Run]]:
+    """Return each set of runs under the first exhibit and cell that have it."""
+    sets: dict[tuple[str, ...], tuple[str, list[Run]]] = {}
+    for (name, cell), seeds in reproduction.runs.items():
+        runs = list(seeds.values())
+        key = tuple(sorted(str(run.directory) for run in runs))
+        sets.setdefault(key, (f"{name}: {' / '.join(cell)}", runs))
+    return dict(sets.values())
+
+
+def privacy_claims(reproduction: Reproduction) -> list[BulletList]:
+    """Return what is claimed of the private runs in the folder."""
+    return claims(_sets_of_runs(reproduction))
 
 
 def _plain(text: str) -> str:
