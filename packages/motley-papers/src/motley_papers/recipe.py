@@ -282,8 +282,8 @@ class Recipe(RecipeTable):
     measured: Path | None = None
     """The folder of the numbers that were measured with it, which has one for each scale; None for
     a recipe of the package outside a checkout (:data:`MEASURED_ELSEWHERE`)."""
-    packaged: bool = False
-    """Whether it comes with the package, of which it may name classes, ``module:Class``."""
+    imports: bool = False
+    """Whether it may name classes, ``module:Class``: one of the package, or one that is trusted."""
     _made: dict[str, Experiment] = PrivateAttr(default_factory=dict)
 
     def notes_apart(self) -> tuple[str, str]:
@@ -376,7 +376,7 @@ class Recipe(RecipeTable):
             keys = self._keys(cell, scale, {"seed": seed}, document.parse_settings(overrides))
             name = json.dumps(keys, sort_keys=True, default=repr)
             if name not in self._made:  # exhibits share experiments
-                with imports(self.packaged):
+                with imports(self.imports):
                     self._made[name] = Experiment(**keys)
             return self._made[name]
         except ConfigError as error:
@@ -442,7 +442,7 @@ def read(name: str | Path) -> Recipe:
         "decimals": _decimals(texts),
         "notes": texts.get("notes.md", ""),
         "folder": where,
-        "packaged": str(name) in names(),
+        "imports": str(name) in names(),
         "measured": _measured(folder) if str(name) in names() else Path(name) / "measured",
     }
     files["result"] = texts.get("result.md", "")

@@ -228,6 +228,7 @@ def exhibit_section(reproduction: Reproduction, exhibit: Exhibit) -> Section:
 
 
 def _rankings(reproduction: Reproduction, exhibit: Exhibit, plan: RankPlan) -> dict[str, Ranking]:
+    reproduction.check_more_is_better(exhibit, exhibit.measures)
     return rankings(
         exhibit, plan, {name: reproduction.values(exhibit, name) for name in exhibit.measures}
     )

@@ -108,6 +108,7 @@ def until_decided(
     jobs: int = 1,
     earlier: bool = True,
     tell: Callable[[str], None] = lambda line: None,
+    allow_import: bool = False,
 ) -> Reproduction:
     """Run seeds of open claims, one comparison at a time, until all are decided, have the most
     seeds, or the budget is spent.
@@ -128,7 +129,15 @@ def until_decided(
     if not 2 <= most <= 1000:
         raise ConfigError(f"got {most}; expected at least 2 and at most 1000 seeds", "--most-seeds")
     ends = time.monotonic() + budget_s
-    reproduction = reproduce(recipe, exhibits, scale=scale, out=out, run=False, earlier=earlier)
+    reproduction = reproduce(
+        recipe,
+        exhibits,
+        scale=scale,
+        out=out,
+        run=False,
+        earlier=earlier,
+        allow_import=allow_import,
+    )
     chosen = _named(reproduction, claims)
     pairs = (
         contrast.interval.n
