@@ -635,12 +635,12 @@ def _number_problems(recipe: Recipe) -> Iterator[str]:
 def _setting_problems(recipe: Recipe) -> Iterator[str]:
     """Yield the keys of settings that no run would have, and what only an exhibit's scale can
     say."""
-    for name, scaled in recipe.scale.items():
+    for scale, scaled in recipe.scale.items():
         for key in ("only", "axes", "skip"):
             if getattr(scaled, key):
                 yield (
-                    f"scale {name}: got {key}, which an exhibit says of itself; write it in its "
-                    f"table [exhibit.scale.{name}]"
+                    f"scale {scale}: got {key}, which an exhibit says of itself; write it in its "
+                    f"table [exhibit.scale.{scale}]"
                 )
     scaled_tables = _scale_tables(recipe)
     last = [(name, scaled.set) for name, scaled in scaled_tables]
@@ -716,9 +716,10 @@ def _protocol_problems(recipe: Recipe) -> Iterator[str]:
 
 
 def _exhibit_problems(exhibit: Exhibit, exhibits: Mapping[str, Exhibit]) -> Iterator[str]:
-    if exhibit.like is not None and exhibit.like not in exhibits:
+    names = list(exhibits)
+    if exhibit.like is not None and exhibit.like not in names:
         yield f"{exhibit.name}: there is no exhibit {exhibit.like!r} to be like"
-    elif exhibit.like in itertools.dropwhile(lambda name: name != exhibit.name, exhibits):
+    elif exhibit.like in names[names.index(exhibit.name) :]:
         yield (
             f"{exhibit.name}: got like = {exhibit.like!r}; expected an exhibit that stands above it"
         )
