@@ -347,6 +347,17 @@ def test_ranks_by_a_headline_of_which_less_is_better_are_refused(tmp_path):
     assert not lower_is_better("final")
 
 
+def test_runs_that_learned_nothing_are_told(tmp_path, capsys):
+    """The model is the untrained one, whose figure stands in the table."""
+    text = SMALL.replace('lr" = 0.1', 'lr" = 1e30').replace("rounds = 1", "rounds = 12")
+    recipe = folder(tmp_path / "toy", text, NONE_PRINTED)
+    assert call(["reproduce", str(recipe), "--out", str(tmp_path / "out")]) == 0
+    assert "Note: table 1: high, seed 0: " in " ".join(capsys.readouterr().out.split())
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "table 1: high, seed 0: " in report
+    assert "table 1: low, seed 0: " not in report
+
+
 def test_the_claim_of_private_runs_is_told(tmp_path, capsys):
     task = 'task = { name = "image", data = "digits", model = "linear", scale = "unit" }'
     private = "privacy = { clip = 0.5, noise_multiplier = 4.0, delta = 1e-5 }"

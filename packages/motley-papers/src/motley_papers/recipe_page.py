@@ -29,6 +29,7 @@ from motley.results.disclosed import claims
 from motley.results.load import Run
 from motley.results.measures import Censored, Spread, spread
 from motley.results.method_rows import MethodRow
+from motley.results.model_health import learned_nothing, model_health
 from motley.results.number_text import plus_minus, short_number
 from motley_papers.cell_verdicts import MARKS, JudgedCell
 from motley_papers.exhibit_pictures import BY_MEASURE, ExhibitData, draw
@@ -63,6 +64,7 @@ def page(reproduction: Reproduction, folders: bool = True) -> Page:
         warnings.append(
             f"{there} of {reproduction.planned} runs are finished; the same command goes on."
         )
+    warnings += troubles(reproduction)
     if reproduction.earlier.dropped:
         warnings.append(dropped(reproduction))
     if reproduction.scale == "smoke":
@@ -534,6 +536,18 @@ def _sets_of_runs(reproduction: Reproduction) -> dict[str, list[Run]]:
 def privacy_claims(reproduction: Reproduction) -> list[BulletList]:
     """Return what is claimed of the private runs in the folder."""
     return claims(_sets_of_runs(reproduction))
+
+
+def troubles(reproduction: Reproduction) -> list[str]:
+    """Return a sentence for each set of runs in the folder of which a model was refused, restored
+    or ruined, or learned nothing, with the troubles of the first such seed."""
+    sentences = []
+    for label, runs in _sets_of_runs(reproduction).items():
+        ill = {run.seed: learned_nothing(run) or "; ".join(model_health(run)) for run in runs}
+        seeds = [seed for seed, trouble in ill.items() if trouble]
+        if seeds:
+            sentences.append(f"{label}, seed {', '.join(map(str, seeds))}: {ill[seeds[0]]}.")
+    return sentences
 
 
 def _plain(text: str) -> str:
