@@ -42,10 +42,12 @@ def test_ones_own_run_stands_beside_the_printed_and_the_stored_number(kept, tmp_
 
 
 def test_a_run_of_ones_own_that_diverged_is_not_left_out_of_the_mean(kept, tmp_path):
-    found = reproduce(kept, ["table 1"], seeds=[7, 8], only={"method": ["random"]}, out=tmp_path)
-    run = found.runs["table 1", ("random",)][8]
-    found._known[run.directory, "final", 0.9] = Censored(float("nan"), True)
-    (sentence,) = own_sentences(found)
+    reproduction = reproduce(
+        kept, ["table 1"], seeds=[7, 8], only={"method": ["random"]}, out=tmp_path
+    )
+    run = reproduction.runs["table 1", ("random",)][8]
+    reproduction._known[run.directory, "final", 0.9] = Censored(float("nan"), True)
+    (sentence,) = own_sentences(reproduction)
     assert sentence.startswith("table 1, random, final (%): – with 2 seeds; printed 71.50; stored ")
 
 

@@ -336,11 +336,13 @@ NONE_PRINTED = "exhibit,cell,measure,value,spread\n"
 def test_ranks_by_a_headline_of_which_less_is_better_are_refused(tmp_path):
     ranks = '[exhibit.ranks]\nof = "rate"\nover = "all"\nagainst = "low"\n'
     ranks += 'groups = { "rates" = ["low", "high"] }\n[exhibit.axes.all]\n"all" = {}\n'
-    found = reproduce(folder(tmp_path / "toy", SMALL + ranks, NONE_PRINTED), out=tmp_path / "out")
+    reproduction = reproduce(
+        folder(tmp_path / "toy", SMALL + ranks, NONE_PRINTED), out=tmp_path / "out"
+    )
     with pytest.raises(
         ConfigError, match="table 1: got final, whose highest value counts as the best, and less of"
     ):
-        page(found)
+        page(reproduction)
     by_loss = folder(tmp_path / "loss", (SMALL + ranks).replace("final", "loss"), NONE_PRINTED)
     page(reproduce(by_loss, out=tmp_path / "out"))
     assert lower_is_better("mse")

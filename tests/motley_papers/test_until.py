@@ -149,12 +149,12 @@ def test_what_no_seed_can_decide_is_not_open(toy, tmp_path, numbers, exact, open
         for cell, value, reached in zip(names, numbers, exact, strict=True)
         for seed in (0, 1)
     ]
-    found = replace(
+    reproduction = replace(
         reproduce(toy, ["table 1"], out=tmp_path / "out", run=False),
         earlier=Earlier(rows=rows),
         sequential=SequentialPlan(most=9, claims=["Power-of-Choice beats random"]),
     )
-    assert len(open_comparisons(found)) == openings
+    assert len(open_comparisons(reproduction)) == openings
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,8 @@ def test_a_seed_without_one_of_two_measures_leaves_no_verdict_on_the_others():
     sides = {"higher": {"measure": "peak"}, "than": {"measure": "final"}, "where": {"method": "a"}}
     for end, verdict in ((11, "confirmed"), (nan, "not tested")):
         seen = values("peak", a=[15, 16, 17, 16]) | values(a=[12, 13, 13, end])
-        found = judge(claim(**sides), TABLE, seen, planned=TABLE.cells("small"))
-        assert found.verdict == verdict
+        judged = judge(claim(**sides), TABLE, seen, planned=TABLE.cells("small"))
+        assert judged.verdict == verdict
 
 
 def test_spreads_over_seeds_are_compared_by_deviations_from_the_median():
