@@ -135,6 +135,20 @@ def test_comparisons_that_were_not_made_are_counted():
     )
 
 
+def test_the_pairs_that_would_decide_are_those_of_all_comparisons():
+    """The larger difference varies more, and needs more pairs than the weakest."""
+    weakest = {**ROW, "difference": "-5", "low": "-12", "high": "2"}
+    wide = {**ROW, "difference": "-9", "low": "-30", "high": "12", "decided_by": "77"}
+    assert "and 77 would decide" in tell(FASTER, [weakest, wide])
+    away = {**weakest, "difference": "5", "low": "-2", "high": "12"}
+    assert "and 41 would decide" in tell(FASTER, [away, wide])
+
+
+def test_a_negative_margin_asks_for_more():
+    asks = FASTER.model_copy(update={"margin": -1.5})
+    assert "leans the other way (more than 1.5 s claimed): " in tell(asks, [ROW])
+
+
 def test_a_margin_moves_what_still_counts_as_so():
     within = {**ROW, "difference": "0.5", "low": "-2", "high": "3"}
     assert "the mean leans the other way" in tell(FASTER, [within])

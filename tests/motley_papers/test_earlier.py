@@ -60,6 +60,16 @@ def test_numbers_stand_without_the_runs(runs, toy, tmp_path):
     ]
 
 
+def test_what_is_kept_stays_beside_runs_that_left_it_out(toy, tmp_path):
+    """--no-earlier takes one's own runs alone, and --keep puts them beside what is kept."""
+    path = toy / "measured" / "small" / "measured.csv"
+    before = set(path.read_text().splitlines())
+    keep(reproduce(toy, ["table 1"], seeds=[7], earlier=False, out=tmp_path / "out"))
+    after = set(path.read_text().splitlines())
+    assert before < after
+    assert {row.split(",")[3] for row in after - before} == {"7"}
+
+
 def test_a_kept_page_names_no_folder_of_the_machine(runs, kept):
     (report,) = kept.rglob("report.html")
     text = report.read_text(encoding="utf-8")

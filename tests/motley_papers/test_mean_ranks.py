@@ -45,6 +45,17 @@ def test_a_ranking_by_hand():
     assert not found.judged  # two seeds tell no interval
 
 
+def test_differences_that_are_equal_but_for_rounding_win_nothing_surely():
+    right = [84, 75, 70]  # of 360 samples
+    ranking = rank(
+        scores(
+            base=[[100 * (n / 360) for n in right]], more=[[100 * ((n + 7) / 360) for n in right]]
+        ),
+        "base",
+    )
+    assert [standing.entrant for standing in ranking.standings if standing.sure_wins] == []
+
+
 def test_less_can_be_better_and_missed_targets_are_last():
     found = rank(
         scores(base=[[5.0, 5.0]], slow=[[inf, inf]], fast=[[3.0, 4.0]], lost=[[nan, nan]]),

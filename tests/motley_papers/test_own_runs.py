@@ -4,6 +4,7 @@ ones."""
 import pytest
 
 from motley.core.errors import ConfigError
+from motley.results.measures import Censored
 from motley_papers.keeping import keep
 from motley_papers.output import show
 from motley_papers.own_runs import own_sentences
@@ -38,6 +39,16 @@ def test_ones_own_run_stands_beside_the_printed_and_the_stored_number(kept, tmp_
     assert f"{'below' if off < 0 else 'above'}; stored " in said
     assert said.endswith("with 2 seeds.")
     assert sorted(values) == [0, 1, 7]
+
+
+def test_a_run_of_ones_own_that_diverged_is_not_left_out_of_the_mean(kept, tmp_path):
+    reproduction = reproduce(
+        kept, ["table 1"], seeds=[7, 8], only={"method": ["random"]}, out=tmp_path
+    )
+    run = reproduction.runs["table 1", ("random",)][8]
+    reproduction._known[run.directory, "final", 0.9] = Censored(float("nan"), True)
+    (sentence,) = own_sentences(reproduction)
+    assert sentence.startswith("table 1, random, final (%): – with 2 seeds; printed 71.50; stored ")
 
 
 def test_a_seed_that_was_not_planned_is_shown_and_decides_nothing(kept, tmp_path):

@@ -1,7 +1,7 @@
 """The power of paired t tests, checked against its integral: the noncentral t is a shifted normal
 over the root of a chi square."""
 
-from math import inf, isnan, nan, sqrt
+from math import inf, isnan, nan, pi, sqrt
 
 import pytest
 from scipy.integrate import quad
@@ -54,3 +54,11 @@ def test_holm_leaves_out_what_was_not_tested():
     assert holm([nan, 0.01, 0.02])[1:] == [0.02, 0.02]
     assert isnan(holm([nan])[0])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+def test_a_look_that_may_spend_almost_nothing_has_a_resolution():
+    """At the level 1e-9 the critical value of two pairs is 2 / (pi 1e-9), and 80 % of
+    chi-squared numbers with one degree of freedom lie below 1.28155 squared."""
+    assert resolvable(1.0, 2, 1e-9) == pytest.approx(2e9 / pi * 1.28155 / sqrt(2), rel=1e-5)
+    near, far = (resolvable(1.0, 3, level) for level in (1.01e-6, 0.99e-6))  # both ways of it
+    assert near / far == pytest.approx(sqrt(0.99 / 1.01), rel=1e-4)

@@ -156,6 +156,71 @@ def test_a_number_does_not_mean_longer_numbers(tmp_path):
             "table 2: line:fin: there is no measure 'fin'",
         ),
         ("[base]", "[base", "toy/recipe.toml, line "),
+        (
+            'name = "table 1"\n',
+            'name = "table 1"\nlike = "table 2"\n',
+            "table 1: got like = 'table 2'; expected an exhibit that stands above it",
+        ),
+        ('like = "table 1"', 'like = "figure 1"', "figure 1: got like = 'figure 1'; expected an"),
+        (
+            "[scale.smoke]\n",
+            '[scale.smoke]\nonly = { alpha = ["0.3"] }\n',
+            "scale smoke: got only, which an exhibit says of itself; write it in its table "
+            "[exhibit.scale.smoke]",
+        ),
+        ("seeds = [0, 1]\n", "seeds = [0, 0]\n", "scale small: got the seeds [0, 0]; expected at"),
+        (
+            'only = { alpha = ["0.3"] }',
+            "seeds = []",
+            "table 2 at small: got the seeds []; expected at least one, and each once",
+        ),
+        (
+            'only = { alpha = ["0.3"] }',
+            "set = { target = 0.3 }",
+            "table 2 at small: got a target; write it in the exhibit or in the values of its axes",
+        ),
+        ("target = 0.5", 'target = "half"', "table 2: got target = 'half'; expected a number"),
+        ("population = 10\n", "population = 10\nseed = 3\n", "base: got seed, which a recipe has"),
+        (
+            "[scale.smoke]",
+            '[base.grid]\n"local.steps" = [1, 2]\n[scale.smoke]',
+            "base: got grid, which a recipe has in another form",
+        ),
+        (
+            'spread = "two deviations"',
+            "spread_deviations = 0",
+            "toy: got spread_deviations = 0; expected a number above 0",
+        ),
+        (
+            'spread = "two deviations"',
+            "printed_seeds = -1",
+            "the recipe: got printed_seeds = -1; expected at least 1",
+        ),
+        (
+            'text = "Power-of-Choice beats random"',
+            'text = "It learns"',
+            "two claims have the text 'It learns'",
+        ),
+        (
+            "above = 1",
+            'above = 1\nof = "spread"',
+            "the claim 'It learns': of = 'spread' compares two sides",
+        ),
+        (
+            'higher = { method = "power_of_choice" }',
+            'higher = { method = "power_of_choice", measure = ["final", "peak"] }',
+            "got 2 measures of one side; expected one",
+        ),
+        (
+            'higher = { method = "power_of_choice" }',
+            'higher = { method = "random" }',
+            "the claim 'Power-of-Choice beats random': both sides are the same cells",
+        ),
+        (
+            'higher = { method = "power_of_choice" }',
+            'higher = { method = "power_of_choice" }\nwhere = { method = "random" }',
+            "got method under where and of a side; expected it in one of both",
+        ),
     ],
 )
 def test_what_cannot_be_is_said(tmp_path, old, new, message):
@@ -180,7 +245,20 @@ def test_expected_values_belong_to_cells(tmp_path, row, message):
         read(folder(tmp_path / "toy", expected=EXPECTED + row + "\n"))
 
 
-@pytest.mark.parametrize("row", ["table 1,random,final,much,", "table 1,random"])
+def test_a_number_is_printed_once(tmp_path):
+    with pytest.raises(ConfigError, match=r"two values of table 1, random, final: 71\.5 and 72"):
+        read(folder(tmp_path / "toy", expected=EXPECTED + "table 1,random,final,72,\n"))
+
+
+def test_the_digits_of_a_printed_number(tmp_path):
+    rows = EXPECTED.replace("71.5,", " 71.50 ,").replace("60,", "6.0e-3,")
+    assert list(read(folder(tmp_path / "toy", expected=rows)).decimals.values()) == [2, 4]
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["table 1,random,final,much,", "table 1,random", "table 1,power_of_choice,final,nan,"],
+)
 def test_expected_values_are_numbers(tmp_path, row):
     with pytest.raises(
         ConfigError, match=r"expected.csv: got .*; expected the columns exhibit, cell"

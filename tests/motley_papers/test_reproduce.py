@@ -12,6 +12,7 @@ from motley_papers.output import write, write_for_print
 from motley_papers.power import pairs_needed
 from motley_papers.recipe_page import exhibit_tables, page
 from motley_papers.reproduce import reproduce
+from motley_papers.standings import lower_is_better
 from motley_papers.verdict_tables import verdict_table
 from tests.motley_papers.toy import EXPECTED, RECIPE, folder
 
@@ -269,6 +270,7 @@ def test_part_of_it(toy, tmp_path):
             "only: method has no value 'oort'; it has: power_of_choice, random",
         ),
         ({"exhibits": ["table 9"]}, "toy has no table 9"),
+        ({"overrides": ["seed=5"]}, "--set: got seed, which all seeds would have; write --seeds 5"),
     ],
 )
 def test_what_is_not_there_is_said_before_anything_runs(toy, tmp_path, options, message):
@@ -276,6 +278,98 @@ def test_what_is_not_there_is_said_before_anything_runs(toy, tmp_path, options, 
         reproduce(toy, out=tmp_path / "none", **options)
     assert message in str(error.value)
     assert not (tmp_path / "none").exists()
+
+
+def test_a_target_in_percent_is_refused_before_anything_runs(tmp_path):
+    recipe = folder(tmp_path / "toy", RECIPE.replace("target = 0.9", "target = 90"))
+    with pytest.raises(ConfigError, match="got 90 for accuracy; expected a share above 0"):
+        reproduce(recipe, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_values_of_an_axis_may_look_like_numbers(tmp_path, capsys):
+    text = RECIPE.replace("random = {", '"0.10" = {', 1).replace(
+        "power_of_choice = {", '"true" = {'
+    )
+    text = text.split("[[claim]]")[0]
+    recipe = folder(tmp_path / "toy", text, "exhibit,cell,measure,value,spread\n")
+    for value in ("0.10", "true"):
+        words = ["reproduce", str(recipe), "--table", "1", "--only", f"method={value}", "--no-run"]
+        assert call([*words, "--out", str(tmp_path / "out")]) == 0, capsys.readouterr().err
+
+
+def test_a_class_of_ones_own_runs_where_that_is_allowed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_rules.py").write_text(
+        "from dataclasses import dataclass\n\nfrom motley.selectors.uniform import Uniform\n\n\n"
+        "@dataclass(frozen=True)\nclass Mine(Uniform):\n    pass\n"
+    )
+    recipe = folder(tmp_path / "toy", RECIPE.replace('"uniform" }', '"my_rules:Mine" }', 1))
+    words = ["reproduce", str(recipe), "--table", "1", "--seeds", "0", "--only", "method=random"]
+    assert call(words) == 2
+    assert "--allow-import" in capsys.readouterr().err
+    assert call([*words, "--allow-import", "--keep"]) == 0, capsys.readouterr().err
+
+
+SMALL = """
+title = "One table"
+[base]
+population = 4
+cohort = 2
+stop = { rounds = 1 }
+task = "quadratic"
+partition = "by_writer"
+[scale.smoke]
+[scale.small]
+[scale.paper]
+[[exhibit]]
+name = "table 1"
+title = "Rates"
+measures = ["final"]
+[exhibit.axes.rate]
+low = { "local.optimizer.lr" = 0.01 }
+high = { "local.optimizer.lr" = 0.1 }
+"""
+NONE_PRINTED = "exhibit,cell,measure,value,spread\n"
+
+
+def test_ranks_by_a_headline_of_which_less_is_better_are_refused(tmp_path):
+    ranks = '[exhibit.ranks]\nof = "rate"\nover = "all"\nagainst = "low"\n'
+    ranks += 'groups = { "rates" = ["low", "high"] }\n[exhibit.axes.all]\n"all" = {}\n'
+    reproduction = reproduce(
+        folder(tmp_path / "toy", SMALL + ranks, NONE_PRINTED), out=tmp_path / "out"
+    )
+    with pytest.raises(
+        ConfigError, match="table 1: got final, whose highest value counts as the best, and less of"
+    ):
+        page(reproduction)
+    by_loss = folder(tmp_path / "loss", (SMALL + ranks).replace("final", "loss"), NONE_PRINTED)
+    page(reproduce(by_loss, out=tmp_path / "out"))
+    assert lower_is_better("mse")
+    assert not lower_is_better("final")
+
+
+def test_runs_that_learned_nothing_are_told(tmp_path, capsys):
+    """The model is the untrained one, whose figure stands in the table."""
+    text = SMALL.replace('lr" = 0.1', 'lr" = 1e30').replace("rounds = 1", "rounds = 12")
+    recipe = folder(tmp_path / "toy", text, NONE_PRINTED)
+    assert call(["reproduce", str(recipe), "--out", str(tmp_path / "out")]) == 0
+    assert "Note: table 1: high, seed 0: " in " ".join(capsys.readouterr().out.split())
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "table 1: high, seed 0: " in report
+    assert "table 1: low, seed 0: " not in report
+
+
+def test_the_claim_of_private_runs_is_told(tmp_path, capsys):
+    task = 'task = { name = "image", data = "digits", model = "linear", scale = "unit" }'
+    private = "privacy = { clip = 0.5, noise_multiplier = 4.0, delta = 1e-5 }"
+    text = SMALL.replace('task = "quadratic"', f'{task}\nweights = "uniform"\n{private}')
+    text = text.replace("by_writer", "iid").split("high = ")[0]
+    recipe = folder(tmp_path / "toy", text, NONE_PRINTED)
+    assert call(["reproduce", str(recipe), "--out", str(tmp_path / "out")]) == 0
+    claim = "differential privacy of one client's whole data"
+    assert claim in " ".join(capsys.readouterr().out.split())
+    assert claim in (tmp_path / "out" / "report.md").read_text()
 
 
 def test_a_run_that_fails_is_told_and_the_rest_goes_on(tmp_path):

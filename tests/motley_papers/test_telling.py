@@ -70,6 +70,20 @@ def test_half_of_an_interval_and_a_difference_paired_by_seed(toy):
     assert told(toy, f"{{{{{place} | half}}}}", ours[0]) == ""
 
 
+def test_a_cell_with_a_seed_that_diverged_has_no_number(toy):
+    """The other seeds would flatter it. Equal differences have no interval."""
+    ours = [row(0, "71"), row(1, "nan"), row(2, "73")]
+    theirs = [row(0, "70"), row(1, "71"), row(2, "72")]
+    rows = [*ours, *(held._replace(cell="power_of_choice") for held in theirs)]
+    place = "small | table 1 | random | final"
+    for statistic in ("", " | half", " | over power_of_choice"):
+        assert told(toy, f"{{{{{place}{statistic}}}}}", *rows) == ""
+    assert told(toy, "{{small | table 1 | power_of_choice | final | over random}}", *rows) == ""
+    assert told(toy, f"{{{{{place} | seeds}}}}", *rows) == "3"
+    equal = [rows[0], rows[2], rows[3], rows[5]]
+    assert told(toy, f"{{{{{place} | over power_of_choice}}}}", *equal) == ""
+
+
 def test_a_claim_with_what_came_of_it(toy):
     text = "Found:\n\n- {{small | claim | it learns}}"
     assert told(toy, text) == (

@@ -2,11 +2,13 @@
 later report says of it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from motley.cli import call
 from motley.core.errors import ConfigError, DataError
+from motley_papers.earlier import Earlier, MeasuredRow
 from motley_papers.keeping import keep
 from motley_papers.number_files import verdicts_csv
 from motley_papers.recipe import read
@@ -129,6 +131,30 @@ def test_what_is_nearest_comes_first_and_what_is_decided_never(decided):
     assert one.seed_s > 0
     assert {cell.name for cell in one.cells} == {"random", "power_of_choice"}
     assert level_at(6, 6) > 0.02
+
+
+@pytest.mark.parametrize(
+    ("numbers", "exact", "openings"),
+    [
+        (("1", "2"), ("true", "true"), 1),
+        (("1", "nan"), ("true", "true"), 0),  # a run diverged
+        (("2", "2"), ("false", "false"), 0),  # both are lower bounds
+        (("1", "2"), ("true", "false"), 1),
+    ],
+)
+def test_what_no_seed_can_decide_is_not_open(toy, tmp_path, numbers, exact, openings):
+    names = ("random", "power_of_choice")
+    rows = [
+        MeasuredRow("table 1", cell, "final", seed, value, reached, "0" * 12, "")
+        for cell, value, reached in zip(names, numbers, exact, strict=True)
+        for seed in (0, 1)
+    ]
+    reproduction = replace(
+        reproduce(toy, ["table 1"], out=tmp_path / "out", run=False),
+        earlier=Earlier(rows=rows),
+        sequential=SequentialPlan(most=9, claims=["Power-of-Choice beats random"]),
+    )
+    assert len(open_comparisons(reproduction)) == openings
 
 
 @pytest.mark.parametrize(

@@ -84,6 +84,15 @@ def test_a_seed_that_diverged_leaves_no_verdict_on_the_others():
     assert judge(claim(**A_OVER_B), TABLE, diverged, planned=planned).verdict == "not tested"
 
 
+def test_a_seed_without_one_of_two_measures_leaves_no_verdict_on_the_others():
+    """A run that diverged has a best value, and none at the end."""
+    sides = {"higher": {"measure": "peak"}, "than": {"measure": "final"}, "where": {"method": "a"}}
+    for end, verdict in ((11, "confirmed"), (nan, "not tested")):
+        seen = values("peak", a=[15, 16, 17, 16]) | values(a=[12, 13, 13, end])
+        judged = judge(claim(**sides), TABLE, seen, planned=TABLE.cells("small"))
+        assert judged.verdict == verdict
+
+
 def test_spreads_over_seeds_are_compared_by_deviations_from_the_median():
     """a lies at its median 10 and .1, .1, .2, .2 from it, b at 20 and 1, 1, 2, 2: deviations
     differ by 0, .9, .9, 1.8, 1.8, mean 1.08 with s = .753, half width 2.776445 s / sqrt 5 = .935;

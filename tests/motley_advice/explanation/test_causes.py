@@ -288,6 +288,9 @@ def test_sides_that_cannot_be_compared() -> None:
     private = {"clip": 1.0, "noise_multiplier": 1.0, "delta": 1e-5, "max_rounds": 2}
     with pytest.raises(ConfigError, match=r"is private, and each run .* privacy.noise_seed = 0"):
         plan({"privacy": private, "cohort": 4}, {"selector": "uniform"})
+    changes = [f"privacy.{key}={value}" for key, value in private.items()]
+    with pytest.raises(ConfigError, match=r"A with privacy.* is private, and each run of an expl"):
+        plan_of(KEYS, changes=[*changes, "cohort=4"])
 
 
 def test_changes_that_are_no_causes() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from math import isfinite, isnan
 
 from motley.results.number_text import short_number
 from motley_papers.measuring import measure_of
@@ -70,7 +70,8 @@ def what_came_of_it(claim: Claim, rows: Sequence[Mapping[str, str]], missed: boo
     if missed:
         parts.append("some runs missed the target, and their numbers are lower bounds")
     if rows[0]["verdict"] == "undecided":
-        parts += _what_it_lacks(weakest)
+        leans = _towards(weakest, up) > -claim.margin
+        parts += _what_it_lacks(weakest, compared if leans else [weakest])
     if weakest["looks"]:
         parts.append(_spent(weakest))
     if weakest["published"]:
@@ -112,9 +113,12 @@ def _lead(claim: Claim, row: Mapping[str, str], up: bool) -> str:
     return f"It cannot be told; the mean leans {leans}"
 
 
-def _what_it_lacks(row: Mapping[str, str]) -> list[str]:
-    """Return what so many pairs resolve, and how many would decide."""
-    resolves, pairs = float(row["resolves"]), float(row["decided_by"])
+def _what_it_lacks(row: Mapping[str, str], needed_by: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return what so many pairs resolve, and how many would decide: a claim holds when the last of
+    its comparisons does."""
+    resolves = float(row["resolves"])
+    needs = [float(needing["decided_by"]) for needing in needed_by]
+    pairs = max(pairs for pairs in needs if not isnan(pairs))
     if not isfinite(resolves):
         return []
     unit = measure_of(row["measure"]).unit if row["measure"] else ""
@@ -141,11 +145,14 @@ def _spent(row: Mapping[str, str]) -> str:
 
 
 def _allowed(claim: Claim, row: Mapping[str, str]) -> str:
-    """Return what the claim allows in the other direction, in the unit of its measure."""
+    """Return what the claim allows in the other direction, or asks for, in the unit of its
+    measure."""
     if not claim.margin:
         return ""
     unit = measure_of(row["measure"]).unit if row["measure"] else ""
-    margin = _with(f"{claim.margin:g}", "points" if unit == "%" else unit)
+    margin = _with(f"{abs(claim.margin):g}", "points" if unit == "%" else unit)
+    if claim.margin < 0:
+        return f" (more than {margin} claimed)"
     return f" (up to {margin} the other way allowed)"
 
 

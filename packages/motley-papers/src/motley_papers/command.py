@@ -212,6 +212,7 @@ def reproduce(
         "on_ray": on_ray,
         "jobs": jobs,
         "earlier": earlier,
+        "allow_import": import_from_here(allow_import),
     }
     sought = {"--budget": budget, "--claims": claims, "--most-seeds": most_seeds}
     chosen = {
@@ -310,12 +311,17 @@ def _once(
     how: dict[str, Any],
 ) -> Reproduction:
     """Run what is missing of the recipe's seeds, or of those chosen."""
+    from motley_papers.recipe import read
     from motley_papers.reproduce import reproduce as reproduce_recipe
 
     _refuse(sought, "without --until", "it belongs to --until decided")
+    only = chosen["--only"]
+    places = _places(only)
+    axes = [exhibit.axes for exhibit in read(recipe).exhibit]
+    values = {axis: [value for held in axes for value in held.get(axis, ())] for axis in places}
     how |= {
         "seeds": seeds_of(chosen["--seeds"]),
-        "only": _places(chosen["--only"]),
+        "only": {axis: _as_listed(axis, places, only, values[axis]) for axis in places},
         "overrides": chosen["--set"] or [],
     }
     how |= {"unmeasured": chosen["--unmeasured"], "measured": chosen["--measured"]}

@@ -15,6 +15,9 @@ from motley_papers.reproduce import Reproduction, reproduce
 from motley_report import page as pages
 from motley_report.page import replace_files
 
+_SEED = MeasuredRow._fields.index("seed") + 1
+"""How many columns name what a row is of."""
+
 
 def keep(reproduction: Reproduction) -> list[Path]:
     """Put what a folder of runs holds into the recipe's folder of this scale, beside what is kept
@@ -31,9 +34,10 @@ def keep(reproduction: Reproduction) -> list[Path]:
             f"{MEASURED_ELSEWHERE}; or keep numbers with a copy of the recipe's folder", "--keep"
         )
     folder = recipe.measured / reproduction.scale
-    chosen = {exhibit.name for exhibit in reproduction.exhibits}
-    remaining = [row for row in read_rows(folder / MEASURED) if row.exhibit not in chosen]
-    text = csv_text([MeasuredRow._fields, *measured_rows(reproduction), *remaining])
+    rows = measured_rows(reproduction)
+    there = {row[:_SEED] for row in rows}
+    remaining = [row for row in read_rows(folder / MEASURED) if row[:_SEED] not in there]
+    text = csv_text([MeasuredRow._fields, *rows, *remaining])
     replace_files({folder / MEASURED: text}, folder / MEASURED)
     complete = replace(
         reproduce(recipe, scale=reproduction.scale, out=reproduction.directory, run=False),

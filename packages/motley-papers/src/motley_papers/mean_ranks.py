@@ -12,7 +12,7 @@ share data and factors, and a test would count one finding many times.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, nan
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy as np
 from motley.core.arrays import Floats
 from motley.results.measures import Spread, interval, spread
 from motley_papers.power import LEVEL, holm, p_value
+from motley_papers.sides import SAME
 
 FEWEST = 3
 """Seeds from which an interval of one cell tells something."""
@@ -147,9 +148,12 @@ def _differences(scores: Scores, control: str, higher: bool) -> dict[tuple[str, 
 
 def _difference(a: Floats, b: Floats) -> Spread:
     """Mean and spread of the paired differences of finite numbers; of others the median alone, and
-    no difference of two infinite."""
+    no difference of two infinite. Differences that are one number but for rounding have no
+    spread."""
     if np.isfinite(a).all() and np.isfinite(b).all():
-        return spread(a - b)
+        difference = spread(a - b)
+        still = np.ptp(a - b) <= SAME * np.abs([a, b]).max()
+        return replace(difference, std=0.0) if still and difference.n > 1 else difference
     both = np.isinf(a) & (a == b)
     with np.errstate(invalid="ignore"):
         return Spread(float(np.median(np.where(both, 0.0, a - b))), nan, len(a))

@@ -27,6 +27,11 @@ from motley_papers import client_measures, picks, quadratic_measures
 WALL_TIMES = ("choosing_ms", "wall_s")
 """Measures that depend on the machine: those of one machine are not compared with those of
 another."""
+OF_HEADLINE = (
+    *("final", "peak", "stable", "client_mean", "pooled", "worst_tenth", "best_tenth"),
+    *("validation", "validated"),
+)
+"""Measures in the unit of the headline metric, of which less is better where that is a loss."""
 _NONE = Censored(float("nan"), True)
 _PARTS = {
     "early": ", first tenth",

@@ -26,6 +26,8 @@ from motley_papers.recipe_page import (
     exhibit_section,
     exhibit_tables,
     page,
+    privacy_claims,
+    troubles,
     without_numbers,
 )
 from motley_papers.reproduce import Reproduction
@@ -89,12 +91,13 @@ def show(reproduction: Reproduction) -> None:
                 console.print(block_table(table, f"{exhibit.name}. {exhibit.title}"))
     if reproduction.judged:
         console.print(block_table(verdict_table(reproduction.judged), "claims"))
-    sentences = list(own_sentences(reproduction))
-    shown = list(sentences[:FEW])
-    if sentences[FEW:]:
-        shown.append(f"{len(sentences) - FEW} more such sentences are in the report.")
-    for sentence in shown:
+    sentences = _first(list(own_sentences(reproduction)))
+    sentences += _first([f"Note: {sentence}" for sentence in troubles(reproduction)])
+    for sentence in sentences:
         console.print(Text(printable(sentence)))
+    for block in privacy_claims(reproduction):
+        lines = [block.title, *(f"- {line}" for line in block.items)]
+        console.print(Text(printable("\n".join(lines))))
     if line := counted_cells(reproduction):
         console.print(f"printed cells: {line}", markup=False)
     for sentence in without_numbers(reproduction):
@@ -103,6 +106,13 @@ def show(reproduction: Reproduction) -> None:
         console.print(dropped(reproduction))
     if reproduction.scale == "smoke":
         console.print(SMOKE)
+
+
+def _first(sentences: Sequence[str]) -> list[str]:
+    """Return the first of some sentences, and how many more there are."""
+    left = len(sentences) - FEW
+    more = [f"{left} more such sentences are in the report."] if left > 0 else []
+    return [*sentences[:FEW], *more]
 
 
 def write(reproduction: Reproduction) -> list[Path]:

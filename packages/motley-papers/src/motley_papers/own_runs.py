@@ -4,9 +4,10 @@ stored."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import isfinite, nan
 
 from motley.results.blocks import BulletList, Section
-from motley.results.measures import Censored, spread
+from motley.results.measures import Censored, Spread, spread
 from motley.results.number_text import plus_minus, short_number, with_decimals
 from motley_papers.measuring import Measure, measure_of
 from motley_papers.recipe import Cell, Exhibit
@@ -58,7 +59,7 @@ def _sentence(
     measure: Measure,
     own: Mapping[int, Censored],
 ) -> str:
-    measured = spread([value.value for value in own.values()])
+    measured = _spread(own)
     bound = "" if all(value.reached for value in own.values()) else "more than "
     text = f"{bound}{plus_minus(measured, measure.decimals)} with {_seeds(len(own))}"
     printed = reproduction.recipe.printed(exhibit, measure.name).get(cell.values)
@@ -70,13 +71,21 @@ def _sentence(
     elif printed is not None:
         off = measured.mean - printed[0]
         text += f"; printed {_number(printed[0], measure)}"
-        if not bound and off:
+        if not bound and off and isfinite(off):
             text += f": {_number(abs(off), measure)} {'below' if off < 0 else 'above'}"
     stored = reproduction.earlier.values.get(((exhibit.name, cell.name), measure.name), {})
     if stored:
-        mean = spread([value.value for value in stored.values()])
-        text += f"; stored {plus_minus(mean, measure.decimals)} with {_seeds(len(stored))}"
+        text += (
+            f"; stored {plus_minus(_spread(stored), measure.decimals)} with {_seeds(len(stored))}"
+        )
     return text
+
+
+def _spread(seeds: Mapping[int, Censored]) -> Spread:
+    """Return mean and deviation over seeds; NaN where one has no number, as of a run that diverged,
+    without which the others would flatter the cell."""
+    values = [value.value for value in seeds.values()]
+    return spread(values if all(map(isfinite, values)) else [nan])
 
 
 def _number(value: float, measure: Measure) -> str:

@@ -23,6 +23,10 @@ LEVEL = 0.05
 """The two-sided level of tests."""
 POWER = 0.8
 """The chance with which a difference that counts as resolvable is found."""
+_FAR = 1e3
+"""A critical value beyond which the chance of the mean is nothing beside that of its estimated
+deviation: t is the noncentrality over the root of a chi-squared number by its degrees of
+freedom."""
 MOST_PAIRS = 100_000
 """Pairs beyond which it is only said that more are needed."""
 
@@ -50,9 +54,14 @@ def resolvable(std: float, n: int, level: float = LEVEL, power: float = POWER) -
     with the wrong sign, below 1e-4, is left out."""
     if n < 2 or not isfinite(std):
         return nan
-    from scipy.special import nctdtrinc, stdtrit
+    from scipy.special import chdtri, nctdtrinc, stdtrit
 
-    return float(nctdtrinc(n - 1, 1 - power, stdtrit(n - 1, 1 - level / 2))) * std / sqrt(n)
+    critical = -float(stdtrit(n - 1, level / 2))
+    if critical > _FAR:  # where nctdtrinc is not exact, and from 1e5 on does not end
+        off = critical * sqrt(chdtri(n - 1, 1 - power) / (n - 1))
+    else:
+        off = float(nctdtrinc(n - 1, 1 - power, critical))
+    return off * std / sqrt(n)
 
 
 def pairs_needed(

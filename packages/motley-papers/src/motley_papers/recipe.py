@@ -25,8 +25,10 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from importlib import resources
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -280,8 +282,8 @@ class Recipe(RecipeTable):
     measured: Path | None = None
     """The folder of the numbers that were measured with it, which has one for each scale; None for
     a recipe of the package outside a checkout (:data:`MEASURED_ELSEWHERE`)."""
-    packaged: bool = False
-    """Whether it comes with the package, of which it may name classes, ``module:Class``."""
+    imports: bool = False
+    """Whether it may name classes, ``module:Class``: one of the package, or one that is trusted."""
     _made: dict[str, Experiment] = PrivateAttr(default_factory=dict)
 
     def notes_apart(self) -> tuple[str, str]:
@@ -374,7 +376,7 @@ class Recipe(RecipeTable):
             keys = self._keys(cell, scale, {"seed": seed}, document.parse_settings(overrides))
             name = json.dumps(keys, sort_keys=True, default=repr)
             if name not in self._made:  # exhibits share experiments
-                with imports(self.packaged):
+                with imports(self.imports):
                     self._made[name] = Experiment(**keys)
             return self._made[name]
         except ConfigError as error:
@@ -440,7 +442,7 @@ def read(name: str | Path) -> Recipe:
         "decimals": _decimals(texts),
         "notes": texts.get("notes.md", ""),
         "folder": where,
-        "packaged": str(name) in names(),
+        "imports": str(name) in names(),
         "measured": _measured(folder) if str(name) in names() else Path(name) / "measured",
     }
     files["result"] = texts.get("result.md", "")
@@ -546,23 +548,33 @@ def _has_shape(exhibit: Any) -> bool:
 
 
 def _expected(texts: Mapping[str, str]) -> dict[tuple[str, str, str], tuple[float, float]]:
-    out = {}
+    out: dict[tuple[str, str, str], tuple[float, float]] = {}
     for row in _rows(texts.get("expected.csv", "")):
         try:
             printed = float(row["value"]), float(row["spread"] or "nan")
-            out[row["exhibit"], row["cell"], row["measure"]] = printed
+            place = row["exhibit"], row["cell"], row["measure"]
+            if not isfinite(printed[0]):
+                raise ValueError
         except (KeyError, TypeError, ValueError) as error:
             message = (
                 f"expected.csv: got {dict(row)}; expected the columns exhibit, cell, "
                 "measure, value (a number) and spread"
             )
             raise ConfigError(f"{message} (a number or nothing)") from error
+        if place in out:
+            raise ConfigError(
+                f"expected.csv has two values of {', '.join(place)}: {out[place][0]:g} and "
+                f"{printed[0]:g}; expected one"
+            )
+        out[place] = printed
     return out
 
 
 def _decimals(texts: Mapping[str, str]) -> dict[tuple[str, str, str], int]:
     return {
-        (row["exhibit"], row["cell"], row["measure"]): len(row["value"].partition(".")[2])
+        (row["exhibit"], row["cell"], row["measure"]): max(
+            0, -int(Decimal(row["value"]).as_tuple().exponent)
+        )
         for row in _rows(texts.get("expected.csv", ""))
     }
 
@@ -579,6 +591,14 @@ def _problems(recipe: Recipe) -> Iterator[str]:
     exhibits = {exhibit.name: exhibit for exhibit in recipe.exhibit}
     if len(exhibits) < len(recipe.exhibit):
         yield "two exhibits have the same name"
+    texts = [claim.text for claim in recipe.claim]
+    yield from (
+        f"two claims have the text {text!r}; expected one of its own for each, by which verdicts "
+        "name them"
+        for text in sorted({text for text in texts if texts.count(text) > 1})
+    )
+    yield from _number_problems(recipe)
+    yield from _setting_problems(recipe)
     yield from (f"scale {scale} is missing" for scale in SCALES if scale not in recipe.scale)
     for exhibit in recipe.exhibit:
         yield from _exhibit_problems(exhibit, exhibits)
@@ -592,6 +612,70 @@ def _problems(recipe: Recipe) -> Iterator[str]:
             yield f"expected.csv has {name}, {cell}, which is no cell"
         elif measure not in exhibits[name].measures:
             yield f"expected.csv has the measure {measure} of {name}, which does not show it"
+
+
+def _number_problems(recipe: Recipe) -> Iterator[str]:
+    """Yield the numbers of runs, of deviations and of seeds that are none."""
+    runs = [("the recipe", recipe.printed_seeds)]
+    runs += [(exhibit.name, exhibit.printed_seeds) for exhibit in recipe.exhibit]
+    for name, count in runs:
+        if count is not None and count < 1:
+            yield f"{name}: got printed_seeds = {count}; expected at least 1, or none"
+    if recipe.spread_deviations <= 0:
+        yield (
+            f"got spread_deviations = {recipe.spread_deviations:g}; expected a number above 0, or "
+            "nan where it is not known"
+        )
+    for name, scaled in _scale_tables(recipe):
+        seeds = scaled.seeds
+        if seeds is not None and (not seeds or len({*seeds}) < len(seeds)):
+            yield f"{name}: got the seeds {seeds}; expected at least one, and each once"
+
+
+def _setting_problems(recipe: Recipe) -> Iterator[str]:
+    """Yield the keys of settings that no run would have, and what only an exhibit's scale can
+    say."""
+    for scale, scaled in recipe.scale.items():
+        for key in ("only", "axes", "skip"):
+            if getattr(scaled, key):
+                yield (
+                    f"scale {scale}: got {key}, which an exhibit says of itself; write it in its "
+                    f"table [exhibit.scale.{scale}]"
+                )
+    scaled_tables = _scale_tables(recipe)
+    last = [(name, scaled.set) for name, scaled in scaled_tables]
+    last += [(name, s) for name, scaled in scaled_tables for s in _of_axes(scaled.axes)]
+    for name, settings in last:
+        if "target" in settings:
+            yield f"{name}: got a target; write it in the exhibit or in the values of its axes"
+    first = [(e.name, settings) for e in recipe.exhibit for settings in (e.set, *_of_axes(e.axes))]
+    for name, settings in first:
+        target = settings.get("target", 0.0)
+        if isinstance(target, bool) or not isinstance(target, int | float):
+            yield f"{name}: got target = {target!r}; expected a number"
+    for name, settings in [("base", recipe.base), *first, *last]:
+        for key in ("seed", "grid"):
+            if key in settings:
+                yield (
+                    f"{name}: got {key}, which a recipe has in another form: seeds = [0, 1, 2] of "
+                    "a scale, and axes of an exhibit; leave it out"
+                )
+
+
+def _of_axes(axes: Mapping[str, Mapping[str, Settings]]) -> list[Settings]:
+    return [settings for values in axes.values() for settings in values.values()]
+
+
+def _scale_tables(recipe: Recipe) -> list[tuple[str, Scaled]]:
+    """Return the tables of scales, of all exhibits and of each, with their names."""
+    return [
+        *((f"scale {name}", scaled) for name, scaled in recipe.scale.items()),
+        *(
+            (f"{exhibit.name} at {name}", scaled)
+            for exhibit in recipe.exhibit
+            for name, scaled in exhibit.scale.items()
+        ),
+    ]
 
 
 def _explanation_problems(recipe: Recipe, cells: set[tuple[str, str]]) -> Iterator[str]:
@@ -611,12 +695,7 @@ def _explanation_problems(recipe: Recipe, cells: set[tuple[str, str]]) -> Iterat
 def _protocol_problems(recipe: Recipe) -> Iterator[str]:
     """Yield the protocols that are none, and looks that do not rise or do not end at the number of
     seeds."""
-    tables = [("scale " + name, scaled) for name, scaled in recipe.scale.items()]
-    tables += [
-        (f"{exhibit.name} at {name}", scaled)
-        for exhibit in recipe.exhibit
-        for name, scaled in exhibit.scale.items()
-    ]
+    tables = _scale_tables(recipe)
     protocols = [(name, scaled.protocol) for name, scaled in tables]
     protocols += [(exhibit.name, exhibit.protocol) for exhibit in recipe.exhibit]
     protocols += [(f"the claim {claim.text!r}", claim.protocol) for claim in recipe.claim]
@@ -637,8 +716,13 @@ def _protocol_problems(recipe: Recipe) -> Iterator[str]:
 
 
 def _exhibit_problems(exhibit: Exhibit, exhibits: Mapping[str, Exhibit]) -> Iterator[str]:
-    if exhibit.like is not None and exhibit.like not in exhibits:
+    names = list(exhibits)
+    if exhibit.like is not None and exhibit.like not in names:
         yield f"{exhibit.name}: there is no exhibit {exhibit.like!r} to be like"
+    elif exhibit.like in names[names.index(exhibit.name) :]:
+        yield (
+            f"{exhibit.name}: got like = {exhibit.like!r}; expected an exhibit that stands above it"
+        )
     yield from _unknown_measures(exhibit.measures, exhibit.name)
     for picture in exhibit.pictures:
         kind, _, argument = picture.partition(":")
@@ -688,6 +772,7 @@ def _claim_problems(claim: Claim, exhibits: Mapping[str, Exhibit]) -> Iterator[s
         yield f"the claim {claim.text!r} needs exactly one of: higher, lower, below or above"
     elif bool(claim.than) != (claim.below is None and claim.above is None):
         yield f"the claim {claim.text!r}: higher and lower need than, below and above go without"
+    yield from _side_problems(claim)
     if claim.measure is not None:
         yield from _unknown_measures([claim.measure], f"the claim {claim.text!r}")
     elif not exhibits[claim.exhibit].measures:
@@ -701,6 +786,24 @@ def _claim_problems(claim: Claim, exhibits: Mapping[str, Exhibit]) -> Iterator[s
         return
     for place in (claim.where, claim.higher or {}, claim.lower or {}, *claim.than):
         yield from _unknown_values(exhibit.tuned(claim.tuned), place, f"the claim {claim.text!r}")
+
+
+def _side_problems(claim: Claim) -> Iterator[str]:
+    """Yield what the sides of a claim say that its test would not look at."""
+    about = f"the claim {claim.text!r}"
+    if claim.of == "spread" and not claim.than:
+        yield f"{about}: of = 'spread' compares two sides; below and above hold a mean"
+    side = claim.higher or claim.lower or {}
+    if len(side.get("measure", [])) > 1:
+        yield (
+            f"{about}: got {len(side['measure'])} measures of one side; expected one. What holds "
+            "by each measure has them under where"
+        )
+    if side and side in claim.than:
+        yield f"{about}: both sides are the same cells"
+    for axis in claim.where:
+        if any(axis in place for place in (side, *claim.than)):
+            yield f"{about}: got {axis} under where and of a side; expected it in one of both"
 
 
 def _unknown_measures(names: Iterable[str], where: str) -> Iterator[str]:

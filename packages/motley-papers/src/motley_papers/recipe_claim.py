@@ -103,7 +103,8 @@ class Claim(RecipeTable):
     """What is compared over seeds: the means, or the mean absolute deviations from each side's
     median, as the test of Brown and Forsythe compares spreads, here paired by seed."""
     margin: float = 0.0
-    """Difference in the wrong direction that still counts as no worse."""
+    """Difference in the wrong direction that still counts as no worse; below 0: how much more than
+    none the claim asks for."""
     below: float | None = None
     """The mean lies below this number."""
     above: float | None = None

@@ -25,8 +25,11 @@ from motley.results.blocks import (
     non_empty,
 )
 from motley.results.columns import Compared
+from motley.results.disclosed import claims
+from motley.results.load import Run
 from motley.results.measures import Censored, Spread, spread
 from motley.results.method_rows import MethodRow
+from motley.results.model_health import learned_nothing, model_health
 from motley.results.number_text import plus_minus, short_number
 from motley_papers.cell_verdicts import MARKS, JudgedCell
 from motley_papers.exhibit_pictures import BY_MEASURE, ExhibitData, draw
@@ -61,6 +64,7 @@ def page(reproduction: Reproduction, folders: bool = True) -> Page:
         warnings.append(
             f"{there} of {reproduction.planned} runs are finished; the same command goes on."
         )
+    warnings += troubles(reproduction)
     if reproduction.earlier.dropped:
         warnings.append(dropped(reproduction))
     if reproduction.scale == "smoke":
@@ -104,6 +108,7 @@ def page(reproduction: Reproduction, folders: bool = True) -> Page:
         ),
         Section("Claims", claim_blocks(reproduction.judged)),
         _not_run(reproduction),
+        Section("What private runs claim", privacy_claims(reproduction)),
         Section("What it cost, and how evenly", non_empty(_costs(reproduction))),
         Section("How it was made" if ranked else "What the paper leaves open", _prose(notes)),
         Section(f"{OF_KEPT}, not of others", _prose(notes_of_kept), folded=True)
@@ -225,6 +230,7 @@ def exhibit_section(reproduction: Reproduction, exhibit: Exhibit) -> Section:
 
 
 def _rankings(reproduction: Reproduction, exhibit: Exhibit, plan: RankPlan) -> dict[str, Ranking]:
+    reproduction.check_more_is_better(exhibit, exhibit.measures)
     return rankings(
         exhibit, plan, {name: reproduction.values(exhibit, name) for name in exhibit.measures}
     )
@@ -493,14 +499,7 @@ def _pictures(reproduction: Reproduction, exhibit: Exhibit) -> tuple[Sequence[st
 
 def _costs(reproduction: Reproduction) -> Table | None:
     """A row for each set of runs, under the first exhibit that has it."""
-    rows: list[tuple[str, MethodRow]] = []
-    seen: set[tuple[str, ...]] = set()
-    for (name, cell), seeds in reproduction.runs.items():
-        key = tuple(sorted(str(run.directory) for run in seeds.values()))
-        if key in seen:
-            continue
-        seen.add(key)
-        rows.append((f"{name}: {' / '.join(cell)}", MethodRow("", list(seeds.values()))))
+    rows = [(label, MethodRow("", runs)) for label, runs in _sets_of_runs(reproduction).items()]
     if not rows:
         return None
     compared = Compared({label: row.runs for label, row in rows})
@@ -522,6 +521,33 @@ def _costs(reproduction: Reproduction) -> Table | None:
         [TableRow(label, [column.page_cell(row) for column in shown]) for label, row in rows],
         note,
     )
+
+
+def _sets_of_runs(reproduction: Reproduction) -> dict[str, list[Run]]:
+    """Return each set of runs under the first exhibit and cell that have it."""
+    sets: dict[tuple[str, ...], tuple[str, list[Run]]] = {}
+    for (name, cell), seeds in reproduction.runs.items():
+        runs = list(seeds.values())
+        key = tuple(sorted(str(run.directory) for run in runs))
+        sets.setdefault(key, (f"{name}: {' / '.join(cell)}", runs))
+    return dict(sets.values())
+
+
+def privacy_claims(reproduction: Reproduction) -> list[BulletList]:
+    """Return what is claimed of the private runs in the folder."""
+    return claims(_sets_of_runs(reproduction))
+
+
+def troubles(reproduction: Reproduction) -> list[str]:
+    """Return a sentence for each set of runs in the folder of which a model was refused, restored
+    or ruined, or learned nothing, with the troubles of the first such seed."""
+    sentences = []
+    for label, runs in _sets_of_runs(reproduction).items():
+        ill = {run.seed: learned_nothing(run) or "; ".join(model_health(run)) for run in runs}
+        seeds = [seed for seed, trouble in ill.items() if trouble]
+        if seeds:
+            sentences.append(f"{label}, seed {', '.join(map(str, seeds))}: {ill[seeds[0]]}.")
+    return sentences
 
 
 def _plain(text: str) -> str:

@@ -11,15 +11,17 @@ from pathlib import Path
 
 from motley.core.errors import ConfigError, suggest
 from motley.core.files import user_path
+from motley.experiments import document
 from motley.experiments.config import Experiment
 from motley.experiments.forecast import range_in_words
 from motley.experiments.store import RunFolder
-from motley.experiments.sweep import Failure, run_points
+from motley.experiments.sweep import Failure, check_target, run_points
 from motley.experiments.sweep_point import Point
 from motley.results.load import Run, load
 from motley.results.measures import Censored
+from motley.results.recorded_metrics import metric_of
 from motley_papers.earlier import MEASURED, Earlier, MeasuredRow, read_rows, still_planned
-from motley_papers.measuring import WALL_TIMES, measure_of, to_a_target
+from motley_papers.measuring import OF_HEADLINE, WALL_TIMES, measure_of, to_a_target
 from motley_papers.recipe import (
     MEASURED_ELSEWHERE,
     SCALES,
@@ -32,7 +34,7 @@ from motley_papers.recipe import (
     chosen_seeds,
     read,
 )
-from motley_papers.recipe_claim import Place
+from motley_papers.recipe_claim import CHOSEN_BY, Place
 from motley_papers.sequential import SpendingPlan
 from motley_papers.sequential_plan import SequentialPlan, read_plan
 from motley_papers.verdicts import Judged, cells_of, comparisons, corrected, judge
@@ -149,6 +151,26 @@ class Reproduction:
             self._known[key] = measure_of(measure).of(run, target)
         return self._known[key]
 
+    def check_more_is_better(self, exhibit: Exhibit, measures: Iterable[str]) -> None:
+        """Refuse measures of which the highest is taken for the best, where the headline of the
+        exhibit's runs is a metric of which less is better.
+
+        Raises
+        ------
+        ConfigError: one of them is in the unit of the headline.
+        """
+        runs = (seeds for (name, _), seeds in self.runs.items() if name == exhibit.name)
+        run = next((run for seeds in runs for run in seeds.values()), None)
+        name = next((name for name in measures if name in OF_HEADLINE), None)
+        if run is None or name is None:
+            return
+        metric, more_is_better = metric_of(run)
+        if not more_is_better:
+            raise ConfigError(
+                f"{exhibit.name}: got {name}, whose highest value counts as the best, and less of "
+                f'{metric} is better; rank by measures = ["loss"] or ["mse"], and tune by a share'
+            )
+
     def wall_s(self, run: Run) -> float:
         """Return the wall seconds of a run."""
         return self._measured(run, "wall_s", None).value
@@ -173,6 +195,8 @@ class Reproduction:
         for claim in self.recipe.claim:
             if claim.exhibit in chosen:
                 exhibit = chosen[claim.exhibit]
+                if claim.tuned is not None:
+                    self.check_more_is_better(exhibit, [CHOSEN_BY])
                 measures = claim.measures(exhibit.measures)
                 seeds = self.judged_seeds(exhibit, claim)
                 seen = {
@@ -269,6 +293,7 @@ def reproduce(
     unmeasured: bool = False,
     measured: bool = False,
     tell: Callable[[str], None] | None = None,
+    allow_import: bool = False,
 ) -> Reproduction:
     """Run the experiments of a recipe that are not finished yet.
 
@@ -291,6 +316,7 @@ def reproduce(
     measured: run only what has one, anew; runs that are finished in ``out`` stay.
     tell: is called with a sentence before the first run: how many there are, and how long they
     take; and with one where the numbers measured earlier lie elsewhere.
+    allow_import: let the recipe name classes, ``module:Class``, which runs their code.
 
     Raises
     ------
@@ -302,10 +328,13 @@ def reproduce(
     ``reproduce("hetero_select", ["table 2"], scale="paper").judged``
     """
     recipe = recipe if isinstance(recipe, Recipe) else read(recipe)
+    recipe = recipe.model_copy(update={"imports": recipe.imports or allow_import})
     size = scale_named(scale)
     _check_only(recipe, only or {})
     chosen = _with_values(recipe.choose(exhibits), only or {})
     settings = list(overrides)
+    if "seed" in document.parse_settings(settings):
+        raise ConfigError("got seed, which all seeds would have; write --seeds 5", "--set")
     directory = Path("runs") / recipe.name / scale if out is None else user_path(out)
     packs = None if data is None else user_path(data)
     seeds = chosen_seeds(seeds)
@@ -333,6 +362,8 @@ def reproduce(
     # one seed of everything first
     todo = sorted(points.values(), key=lambda point: point.experiment.seed) if run else []
     folders = [_folder(directory, point.experiment) for point in todo]
+    if run:
+        _check_targets(chosen, wanted, packs)
     if tell is not None and todo:
         tell(_forecast(recipe, size, folders))
     if run:
@@ -362,6 +393,21 @@ def reproduce(
         only=only or {},
         beside=beside if beside.exhibits else None,
     )
+
+
+def _check_targets(
+    exhibits: Sequence[Exhibit],
+    wanted: Mapping[tuple[str, tuple[str, ...], int], Experiment],
+    packs: Path | None,
+) -> None:
+    """Refuse a target that the metric of a cell's runs cannot have, before anything is run."""
+    targets = {(e.name, c.values): c.target for e in exhibits for c in e.all_cells()}
+    checked = set()
+    for (exhibit, cell, _), experiment in wanted.items():
+        target = targets[exhibit, cell]
+        if target is not None and (exhibit, target) not in checked:
+            check_target(experiment, target, packs)
+            checked.add((exhibit, target))
 
 
 def _with_values(exhibits: Sequence[Exhibit], only: Place) -> list[Exhibit]:

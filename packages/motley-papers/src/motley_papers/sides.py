@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-_SAME = 1e-9
+SAME = 1e-9
 """Share of the largest value up to which numbers are equal: what is stored has six digits."""
 
 
@@ -82,6 +82,6 @@ def least_std(ours: ArrayLike, theirs: ArrayLike | None, off: ArrayLike) -> Any:
     else:
         step = 0.0
     differences = x if theirs is None else x - np.asarray(theirs, float)
-    still = np.ptp(differences, axis=-1) <= _SAME * np.abs(both).max(axis=-1)
+    still = np.ptp(differences, axis=-1) <= SAME * np.abs(both).max(axis=-1)
     steps = np.where(still & (not integral), np.abs(off) / (2 * half**2), step)
     return half * (steps if steps.ndim else float(steps))

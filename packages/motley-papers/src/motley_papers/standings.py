@@ -25,7 +25,12 @@ from motley_papers.recipe import Exhibit, RankPlan
 
 Values = Mapping[tuple[str, ...], Mapping[int, Censored]]
 """Cell -> seed -> value."""
-_LOWER = ("variance", "choosing_ms", "wall_s", "traffic_mb", "seconds", "loss", "drop")
+_LOWER = (
+    *("variance", "choosing_ms", "wall_s", "traffic_mb", "seconds", "loss", "drop"),
+    *("mse", "mse_stable", "mse_log", "loss_rise", "diverged", "deviation", "optimum_distance"),
+    *("paper_seconds", "paper_mb", "state_mb", "rounds_to_optimum", "wrong_labels", "noisy_picks"),
+    *("slow_gap", "seldom_gap", "participation_std", "gini", "all_seen", "staleness", "idle"),
+)
 
 
 def lower_is_better(measure: str) -> bool:

@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from math import isfinite
 
 import numpy as np
 
@@ -53,12 +54,15 @@ class ScaleNumbers:
 
     def cell(self, exhibit: str, cell: str, measure: str, statistic: str) -> str | None:
         """Return the ``mean`` over seeds of a cell's measure, its number of ``seeds``, ``half`` of
-        its interval, or its difference ``over`` another cell; None where nothing was measured."""
+        its interval, or its difference ``over`` another cell; None where nothing was measured, or
+        a seed has no number: without one that diverged the others would flatter the cell."""
         rows = self._rows(exhibit, cell, measure)
         if not rows or statistic == "seeds":
             return str(len(rows)) if rows else None
         exact = all(row.exact == "true" for row in rows.values())
         values = {seed: float(row.value) for seed, row in rows.items()}
+        if not all(map(isfinite, values.values())):
+            return None
         if statistic == "mean":
             return ("" if exact else "more than ") + _short(
                 measure, float(np.mean([*values.values()]))
@@ -77,6 +81,8 @@ class ScaleNumbers:
         measured = paired([values[seed] for seed in seeds], rivals)
         sign = "+" if measured.mean > 0 else "−"
         mean, half = abs(measured.mean), measured.high - measured.mean
+        if measured.n < len(seeds) or not isfinite(half):
+            return None
         return f"{sign}{_short(measure, mean)} ± {_short(measure, half)}"
 
     def _rows(self, exhibit: str, cell: str, measure: str) -> dict[int, MeasuredRow]:

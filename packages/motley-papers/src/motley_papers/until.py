@@ -108,6 +108,7 @@ def until_decided(
     jobs: int = 1,
     earlier: bool = True,
     tell: Callable[[str], None] = lambda line: None,
+    allow_import: bool = False,
 ) -> Reproduction:
     """Run seeds of open claims, one comparison at a time, until all are decided, have the most
     seeds, or the budget is spent.
@@ -128,7 +129,15 @@ def until_decided(
     if not 2 <= most <= 1000:
         raise ConfigError(f"got {most}; expected at least 2 and at most 1000 seeds", "--most-seeds")
     ends = time.monotonic() + budget_s
-    reproduction = reproduce(recipe, exhibits, scale=scale, out=out, run=False, earlier=earlier)
+    reproduction = reproduce(
+        recipe,
+        exhibits,
+        scale=scale,
+        out=out,
+        run=False,
+        earlier=earlier,
+        allow_import=allow_import,
+    )
     chosen = _named(reproduction, claims)
     pairs = (
         contrast.interval.n
@@ -177,7 +186,8 @@ def until_decided(
 
 def open_comparisons(reproduction: Reproduction, jobs: int = 1) -> list[OpenComparison]:
     """Return the comparisons of open claims that more seeds may decide. A comparison of lower
-    bounds alone is none."""
+    bounds alone is none, nor is one with a seed that has no number, as of a run that diverged: it
+    is not tested, however many seeds there are."""
     out = []
     for judged in reproduction.judged:
         claim = judged.claim
@@ -188,13 +198,14 @@ def open_comparisons(reproduction: Reproduction, jobs: int = 1) -> list[OpenComp
         for comparison, contrast in zip(comparisons(claim), judged.contrasts, strict=True):
             there = exhibit.cells(reproduction.scale)
             cells = there if claim.tuned is not None else cells_of(comparison, there)
-            undecided = contrast.verdict not in DECIDED and not min(contrast.sides) <= LEVEL / 2
             done = [
                 {*reproduction.runs_at(exhibit, cell), *reproduction.earlier_at(exhibit, cell)}
                 for cell in cells
             ]
             seeds = set.intersection(*done) if done else set()
-            if cells and undecided and len(seeds) < plan.most:
+            judged_seeds = seeds & reproduction.judged_seeds(exhibit, claim)
+            lost = claim.tuned is None and bool(judged_seeds) and not contrast.interval.n
+            if cells and not lost and _is_open(contrast) and len(seeds) < plan.most:
                 seed = next(seed for seed in _seeds(reproduction, claim) if seed not in seeds)
                 left = max(1, min(_seeds_left(contrast, plan.most, claim), plan.most - len(seeds)))
                 out.append(
@@ -208,6 +219,12 @@ def open_comparisons(reproduction: Reproduction, jobs: int = 1) -> list[OpenComp
                     )
                 )
     return out
+
+
+def _is_open(contrast: Contrast) -> bool:
+    """Return whether a comparison is undecided, and not of lower bounds alone."""
+    decided = contrast.verdict in DECIDED or min(contrast.sides) <= LEVEL / 2
+    return not decided and (contrast.ours_exact or contrast.rival_exact)
 
 
 def _seeds(reproduction: Reproduction, claim: Claim) -> Iterator[int]:

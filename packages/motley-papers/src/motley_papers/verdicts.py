@@ -71,10 +71,19 @@ class _Numbers(NamedTuple):
         """Return whether a planned cell that the comparison looks at has no number, or a seed
         without one: what diverged would be left out of its mean, and flatter it."""
         measures = claim.measures(exhibit.measures)
+        sides = [side or {} for side in (comparison.ours, comparison.rival)]
+        places = [{**comparison.where, **side} for side in sides]
+        used = {_measure(claim, exhibit, place) for place in places}
         return any(
             not any(self._has(measure, cell) for measure in measures)
+            or any(self._lost_seed(measure, cell) for measure in used)
             for cell in cells_of(comparison, self.planned)
         )
+
+    def _lost_seed(self, measure: str, cell: Cell) -> bool:
+        """Return whether some seeds of a cell have a number of a measure, and others none."""
+        by_seed = self.values.get((measure, cell.values), {})
+        return len({isfinite(number.value) for number in by_seed.values()}) > 1
 
     def _has(self, measure: str, cell: Cell) -> bool:
         """Return whether all seeds of a cell that ran have a number."""
@@ -365,12 +374,17 @@ def _split(place: Place) -> list[dict[str, list[str]]]:
     ]
 
 
+def _measure(claim: Claim, exhibit: Exhibit, place: Place) -> str:
+    """Return the measure that is looked at in the cells of a place."""
+    return place.get("measure", [claim.measure or exhibit.measures[0]])[0]
+
+
 def _units(
     claim: Claim, exhibit: Exhibit, values: Values, place: Place, varying: Sequence[str]
 ) -> Units:
     """The mean over the cells of a place, for each value of the axes in ``varying`` and each seed
     that has all of these cells."""
-    measure = place.get("measure", [claim.measure or exhibit.measures[0]])[0]
+    measure = _measure(claim, exhibit, place)
     axes = list(exhibit.axes)
     wanted = [place.get(axis, list(exhibit.axes[axis])) for axis in axes]
     gathered: dict[Key, list[Censored]] = {}
@@ -495,7 +509,7 @@ def _against_number(claim: Claim, exhibit: Exhibit, where: Place, numbers: _Numb
     label = f"{'above' if up else 'below'} {bound:g}" + (f" ({words})" if words else "")
     off = spread([unit.value for unit in paper.values()]).mean - bound
     looks = _looks(units, numbers.looks)
-    measure = where.get("measure", [claim.measure or exhibit.measures[0]])[0]
+    measure = _measure(claim, exhibit, where)
     largest = inf if up else bound + claim.margin - measure_of(measure).least
     proves, refutes = exact or up, exact or not up
     question = _Question(

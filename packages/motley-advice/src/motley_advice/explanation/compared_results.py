@@ -120,7 +120,7 @@ def side_of(given: Given, overrides: Sequence[str] = (), data: Path | None = Non
     """
     if isinstance(given, str) and given.startswith(RECIPE):
         of_recipe = required_extension("explained", "recipe")
-        return _checked(of_recipe(given.removeprefix(RECIPE), overrides, data))
+        return checked_side(of_recipe(given.removeprefix(RECIPE), overrides, data))
     folder = _folder_of(given) if isinstance(given, str | Path) else None
     if folder is not None:
         return _of_runs(folder, overrides)
@@ -137,7 +137,7 @@ def side_of(given: Given, overrides: Sequence[str] = (), data: Path | None = Non
     side = Side(label, points[0].experiment, tuple(seeds))
     if isinstance(given, str | Path):
         side = replace(side, unread=tuple(_unread_code(Path(given), side.experiment)))
-    return _checked(side)
+    return checked_side(side)
 
 
 def _unread_code(file: Path, experiment: Experiment) -> Iterator[str]:
@@ -200,18 +200,18 @@ def _of_runs(folder: Path, overrides: Sequence[str]) -> Side:
             f"the run in {first.directory} is not one of this version ({error}); run its file again"
         ) from None
     if overrides:
-        return _checked(Side(str(folder), as_experiment(experiment, overrides), _seeds(runs)))
+        return checked_side(Side(str(folder), as_experiment(experiment, overrides), _seeds(runs)))
     stored = {run.seed: run for run in runs if run.finished}
     side = Side(str(folder), experiment, _seeds(runs), stored)
     unfinished = tuple(seed for seed in side.seeds if seed not in stored)
-    return _checked(replace(side, unfinished=unfinished))
+    return checked_side(replace(side, unfinished=unfinished))
 
 
 def _seeds(runs: Sequence[Run]) -> tuple[int, ...]:
     return tuple(sorted({run.seed for run in runs}))
 
 
-def _checked(side: Side) -> Side:
+def checked_side(side: Side) -> Side:
     """Return the side.
 
     Raises

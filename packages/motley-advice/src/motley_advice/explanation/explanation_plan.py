@@ -36,6 +36,7 @@ from motley_advice.explanation.compared_results import (
     Given,
     Reading,
     Side,
+    checked_side,
     recorded_differences,
     side_of,
     why_run_again,
@@ -360,11 +361,13 @@ def _other_side(
     _check_kept(a.experiment, values)
     words = ", ".join(f"{key} = {value}" for key, value in values.items())
     made = a.of_seed
-    return Side(
-        label=f"A with {words}",
-        experiment=a.experiment.replace(values),
-        seeds=a.seeds,
-        of_seed=None if made is None else lambda seed: made(seed).replace(values),
+    return checked_side(
+        Side(
+            label=f"A with {words}",
+            experiment=a.experiment.replace(values),
+            seeds=a.seeds,
+            of_seed=None if made is None else lambda seed: made(seed).replace(values),
+        )
     )
 
 
