@@ -117,10 +117,10 @@ def _what_it_lacks(row: Mapping[str, str], needed_by: Sequence[Mapping[str, str]
     """Return what so many pairs resolve, and how many would decide: a claim holds when the last of
     its comparisons does."""
     resolves = float(row["resolves"])
-    needs = [float(needing["decided_by"]) for needing in needed_by]
-    pairs = max(pairs for pairs in needs if not isnan(pairs))
     if not isfinite(resolves):
         return []
+    needs = [float(needing["decided_by"]) for needing in needed_by]
+    pairs = max(pairs for pairs in needs if not isnan(pairs))
     unit = measure_of(row["measure"]).unit if row["measure"] else ""
     least = _with(_plain(resolves), "points" if unit == "%" else unit)
     needed = f"{pairs:,.0f}" if pairs <= MOST_PAIRS else f"more than {MOST_PAIRS:,}"
