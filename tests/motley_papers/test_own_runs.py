@@ -48,7 +48,8 @@ def test_a_run_of_ones_own_that_diverged_is_not_left_out_of_the_mean(kept, tmp_p
     run = reproduction.runs["table 1", ("random",)][8]
     reproduction._known[run.directory, "final", 0.9] = Censored(float("nan"), True)
     (sentence,) = own_sentences(reproduction)
-    assert sentence.startswith("table 1, random, final (%): – with 2 seeds; printed 71.50; stored ")
+    begins = "table 1, random, final (%): – with 2 seeds; printed 71.50; stored "
+    assert sentence.startswith(begins)
 
 
 def test_a_seed_that_was_not_planned_is_shown_and_decides_nothing(kept, tmp_path):

@@ -66,7 +66,8 @@ _SETTINGS: dict[str, tuple[tuple[type, ...], str]] = {
 """Table of a file -> what its entries may be, and in words."""
 _NOT_PRINTED = ("", "-", "--", "–", "—", "n/a")
 _MARKS = re.compile(
-    r"\\(?:textbf|mathbf|bf(?:series)?|bm|underline|tiny|scriptsize|footnotesize|small)(?![a-z])|\\pm"
+    r"\\(?:textbf|mathbf|bf(?:series)?|bm|underline)(?![a-z])"
+    r"|\\(?:tiny|scriptsize|footnotesize|small)(?![a-z])|\\pm"
     r"|\\[,;:!]|(?<=\S)~|[\\*%${}]|−"
 )
 """What a page writes around a number: bold, size, percent, spaces, LaTeX."""
