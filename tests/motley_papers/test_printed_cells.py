@@ -69,7 +69,7 @@ def test_verdicts_by_hand(paper: Reproduction) -> None:
 def test_a_cell_with_a_seed_that_diverged_is_not_judged(
     paper: Reproduction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was inside: the deviation was the printed one, and the difference counted as none."""
+    """A mean that is no number has no difference, which must not count as one of 0."""
     seen = {("random",): {0: Censored(nan, True), 1: Censored(1.0, True)}}
     monkeypatch.setattr(Reproduction, "values", lambda *_: seen)
     assert judged_cells(paper, paper.exhibits[0]) == {}

@@ -2,8 +2,8 @@
 (:mod:`motley_papers.cell_verdicts`).
 
 Only runs of the whole protocol with the recipe's seeds are judged. What is outside is explained
-where a cell that differs in one thing, and that the recipe names under ``explains`` of its exhibit,
-is inside.
+where a cell that the recipe names for it, under ``explains`` of another exhibit, is inside. That
+the two differ in the cause alone is for the recipe's author to see to: nothing checks it.
 """
 
 from __future__ import annotations

@@ -162,8 +162,9 @@ class Exhibit(RecipeTable):
     ranks: RankPlan | None = None
     """Rank the values of an axis by each of the measures."""
     explains: dict[str, PrintedCell] = Field(default_factory=dict)
-    """Cell -> the printed cell of another exhibit from which it differs in one thing: which may
-    explain why that one is outside (:func:`motley_papers.printed_cells.explanations`)."""
+    """Cell -> the printed cell of another exhibit from which it is to differ in one thing, which
+    explains that one where it is outside and this is inside; that it is one thing is not checked
+    (:func:`motley_papers.printed_cells.explanations`)."""
     without: dict[str, Place] = Field(default_factory=dict)
     """Why -> cells that are not run."""
     note: str = ""
